@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# The commands of this repository; `make` alone lists them. Each installs what it lacks, builds what
+# changed and does no work twice. CMakePresets.json says how each build folder is configured.
+JOBS ?= $(shell nproc)
+RUNS ?= 20000
+PREFIX ?= /usr/local
+BUILD := cmake --build --preset
+TEST := ctest --preset
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test compare sanitize fuzz lint kernels docs install clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install the Debian packages that building and testing need
+	@tools/setup.sh build
+
+build: build/build.ninja ## build the library and the command into build/
+	@$(BUILD) release -j $(JOBS)
+
+test: build ## build, then run every test
+	@$(TEST) release -j $(JOBS)
+
+compare: build ## all mechanisms side by side: error, time, memory, concentration
+	@build/foci compare
+
+sanitize: build-asan/build.ninja build-tsan/build.ninja ## quick tests under ASan, UBSan, TSan
+	@$(BUILD) asan -j $(JOBS)
+	@$(TEST) asan -j $(JOBS)
+	@$(BUILD) tsan -j $(JOBS)
+	@$(TEST) tsan -j $(JOBS)
+
+fuzz: setup ## throw RUNS inputs (20000) at each parser
+	@tools/setup.sh fuzz
+	@cmake --preset fuzz -DFOCI_FUZZ_RUNS=$(RUNS) > /dev/null
+	@$(BUILD) fuzz -j $(JOBS)
+	@$(TEST) fuzz -j $(JOBS) --verbose
+
+lint: build ## check format (clang-format) and code (clang-tidy)
+	@tools/setup.sh lint
+	@tools/lint.sh build $(JOBS)
+
+kernels: build-cuda/build.ninja ## compile everything that runs on a GPU (needs nvcc)
+	@$(BUILD) cuda -j $(JOBS) --target kernels
+	@$(TEST) cuda
+
+docs: build ## draw the pictures and the README's table again
+	@tools/docs.sh build
+
+install: build ## install into PREFIX (/usr/local)
+	@cmake --install build --prefix $(PREFIX)
+
+clean: ## remove every build folder
+	@rm -rf build $(foreach p,dev asan tsan core cuda fuzz,build-$(p))
+
+build/build.ninja: | setup
+	@cmake --preset release
+build-cuda/build.ninja: | setup
+	@command -v nvcc > /dev/null || { echo "make kernels: no nvcc on the PATH" >&2; exit 1; }
+	@cmake --preset cuda
+build-%/build.ninja: | setup
+	@cmake --preset $*

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# The fuzzers (libFuzzer): each gets FOCI_FUZZ_RUNS inputs, grown from tests/fuzz/corpus/<name>.
+# What a run finds worth keeping stays in the build folder; an input that fails is written there.
+function(foci_fuzz name)
+  cmake_parse_arguments(fuzz "" "" "LIBRARIES" ${ARGN})
+  add_executable(${name}_fuzz fuzz/${name}_fuzz.cpp)
+  target_compile_definitions(${name}_fuzz PRIVATE
+    FOCI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FOCI_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  target_link_libraries(${name}_fuzz PRIVATE ${fuzz_LIBRARIES})
+  target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+  set(grown ${PROJECT_BINARY_DIR}/fuzz/${name})
+  file(MAKE_DIRECTORY ${grown})
+  add_test(NAME ${name}_fuzz COMMAND ${name}_fuzz -runs=${FOCI_FUZZ_RUNS} -seed=1 -timeout=20
+    -rss_limit_mb=4096 -print_final_stats=1 -verbosity=0 -artifact_prefix=${grown}-
+    ${grown} ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
+  set_tests_properties(${name}_fuzz PROPERTIES LABELS fuzz TIMEOUT 7200
+    ENVIRONMENT "ASAN_OPTIONS=allocator_may_return_null=0;UBSAN_OPTIONS=print_stacktrace=1")
+endfunction()
+
+if(FOCI_FUZZ)
+  foci_fuzz(safetensors LIBRARIES foci_inside)
+  foci_fuzz(flags LIBRARIES foci_cli)
+endif()
