@@ -258,10 +258,14 @@ Tensor::Tensor(DType dtype, std::span<const std::int64_t> shape) : view_(nullptr
 
 Tensor Tensor::copy(const View& from, DType dtype) {
   Tensor to(dtype, from.sizes());
-  with_type(from.dtype, from.data, [&](auto* source) {
-    with_type(dtype, to.view_.data, [&](auto* target) {
+  with_type(from.dtype, from.data, [&]<class From>(From* source) {
+    with_type(dtype, to.view_.data, [&]<class To>(To* target) {
       for_each_offset(from, [&](std::int64_t offset) {
-        *target++ = convert<std::remove_pointer_t<decltype(target)>>(widen(source[offset]));
+        if constexpr (std::is_same_v<From, To> && !std::is_same_v<To, Byte>) {
+          *target++ = source[offset];  // to the bit, NaN payloads included
+        } else {
+          *target++ = convert<To>(widen(source[offset]));
+        }
       });
     });
   });
