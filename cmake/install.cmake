@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where: library, headers, command, CMake package, pkg-config, documents.
+# What `cmake --install` puts where: library, headers, CMake package, pkg-config file, documents.
 # The prefix may be moved afterwards: every path inside is relative.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# The rules of the house, as tests; and that the documents say what the program says.
+foci_test(house/layers_test.cpp)
+foci_test(house/budgets_test.cpp)
+foci_test(house/headers_test.cpp)
+target_compile_definitions(house_headers_test PRIVATE
+  FOCI_CXX="${CMAKE_CXX_COMPILER}" FOCI_CC="${CMAKE_C_COMPILER}")
+foci_test(house/documents_test.cpp)
+if(FOCI_BUILD_CLI)
+  add_dependencies(house_documents_test foci_command)
+endif()
