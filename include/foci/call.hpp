@@ -20,41 +20,41 @@ class Executor;
 /// Packed sequences: B = 1, tokens of all sequences one after another along N and M, and both offsets
 /// (S+1, first 0, last the total) say where each begins; every sequence is attended alone.
 struct Inputs {
-  View q;          ///< (B,H,N,D)
-  View k;          ///< (B,G,M,D)
-  View v;          ///< (B,G,M,E)
-  View v_prev;     ///< (B,G,M,E), values of the layer below: layer-change and flat need it
-  View key_mask;   ///< (B,M) bool, true = keep
-  View key_bias;   ///< (B,H,M) or (B,G,M), added to the scores
-  View metric;     ///< metric `given`: see Given
-  View q_offsets;  ///< (S+1) i64 or i32: packed queries
-  View k_offsets;  ///< (S+1) i64 or i32: packed keys
+  View q = {};          ///< (B,H,N,D)
+  View k = {};          ///< (B,G,M,D)
+  View v = {};          ///< (B,G,M,E)
+  View v_prev = {};     ///< (B,G,M,E), values of the layer below: layer-change and flat need it
+  View key_mask = {};   ///< (B,M) bool, true = keep
+  View key_bias = {};   ///< (B,H,M) or (B,G,M), added to the scores
+  View metric = {};     ///< metric `given`: see Given
+  View q_offsets = {};  ///< (S+1) i64 or i32: packed queries
+  View k_offsets = {};  ///< (S+1) i64 or i32: packed keys
 };
 
 /// Everything but `o` is optional; an absent view is not computed. q's dtype for o; f32 (f64 when q is
 /// f64) for the others; i64 largest_at, i32 status.
 struct Outputs {
-  View o;               ///< (B,H,N,E)
-  View lse;             ///< (B,H,N) log of the sum of exp of the scores; softmax only
-  View concentration;   ///< (B,H,N) S = sum|a| / sqrt(n sum a^2)
-  View effective_keys;  ///< (B,H,N) n S^2
-  View entropy;         ///< (B,H,N) -sum a ln a; softmax, linear, decay without content
-  View largest;         ///< (B,H,N) the largest |a|
-  View largest_at;      ///< (B,H,N) its lowest index, -1 when the row sees no key
-  View metric;          ///< metric_shape(): the metric as used
-  View status;          ///< key-covariance, metric_shape() without (D,D): how often the ridge was raised
-  View scale;           ///< (B,G): the scale that MatchDot chose
+  View o = {};               ///< (B,H,N,E)
+  View lse = {};             ///< (B,H,N) log of the sum of exp of the scores; softmax only
+  View concentration = {};   ///< (B,H,N) S = sum|a| / sqrt(n sum a^2)
+  View effective_keys = {};  ///< (B,H,N) n S^2
+  View entropy = {};         ///< (B,H,N) -sum a ln a; softmax, linear, decay without content
+  View largest = {};         ///< (B,H,N) the largest |a|
+  View largest_at = {};      ///< (B,H,N) its lowest index, -1 when the row sees no key
+  View metric = {};          ///< metric_shape(): the metric as used
+  View status = {};          ///< key-covariance, metric_shape() without (D,D): how often the ridge was raised
+  View scale = {};           ///< (B,G): the scale that MatchDot chose
 };
 
 /// `d_o` comes in; the others go out when present. Shapes and dtypes are those of the tensors they are named after.
 struct Gradients {
-  View d_o;        ///< (B,H,N,E) in
-  View dq;         ///< (B,H,N,D)
-  View dk;         ///< (B,G,M,D)
-  View dv;         ///< (B,G,M,E)
-  View dv_prev;    ///< (B,G,M,E); zero when the metric is detached
-  View dmetric;    ///< metric_shape() (given: the given shape): dm or dP, of the metric as used
-  View dkey_bias;  ///< key_bias' shape
+  View d_o = {};        ///< (B,H,N,E) in
+  View dq = {};         ///< (B,H,N,D)
+  View dk = {};         ///< (B,G,M,D)
+  View dv = {};         ///< (B,G,M,E)
+  View dv_prev = {};    ///< (B,G,M,E); zero when the metric is detached
+  View dmetric = {};    ///< metric_shape() (given: the given shape): dm or dP, of the metric as used
+  View dkey_bias = {};  ///< key_bias' shape
 };
 
 /// detached: the estimate is a constant. through: the gradient follows the estimate.
