@@ -69,8 +69,8 @@ inline std::set<std::string> packages_for(const std::string& layer) {
   if (layer == "executor") may.insert("posix");
   if (layer == "cpu") may.insert("intrinsics");
   if (layer == "cuda") may.insert("cuda");
-  if (row_of(layer) >= row_of("attend"))
-    may.merge(std::set<std::string>{"fmt", "nlohmann", "posix"});
+  if (row_of(layer) >= row_of("ref")) may.insert("fmt");
+  if (row_of(layer) >= row_of("attend")) may.merge(std::set<std::string>{"nlohmann", "posix"});
   if (row_of(layer) >= row_of("nn") && layer != "capi")
     may.merge(std::set<std::string>{"torch", "cuda"});
   return may;

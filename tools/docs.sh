@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# tools/docs.sh BUILD: draws docs/pictures again and puts the table of `foci info` into README.md.
+set -euo pipefail
+build=$1
+
+"$build/tools/draw_pictures" docs/pictures
+
+table=$(mktemp)
+readme=$(mktemp)
+trap 'rm -f "$table" "$readme"' EXIT
+"$build/foci" info --markdown >"$table"
+awk -v table="$table" '
+  /^<!-- \/foci info -->/ { inside = 0 }
+  !inside
+  /^<!-- foci info -->/ { inside = 1; while ((getline line < table) > 0) print line }
+' README.md >"$readme"
+cmp -s "$readme" README.md || cat "$readme" >README.md
