@@ -35,7 +35,7 @@ struct Plane {
   void keys(const Vector& xy, const Vector& weight) const {
     for (std::size_t j = 0; j < weight.size(); ++j) {
       const Point p = at(xy[2 * j], xy[2 * j + 1]);
-      svg.circle(p, 42 * std::sqrt(weight[j]), "#fb8f44");
+      svg.circle(p, 42 * std::sqrt(weight[j]), "#fb8f44", {"#bc4c00", 0.8, ""});
       svg.circle(p, 2.2, "#fff", {"#6e3200", 1.1, ""});
     }
   }
@@ -47,6 +47,11 @@ struct Plane {
     }
   }
 };
+
+/// With a real minus sign.
+inline std::string tick_name(double tick) {
+  return fmt::format("{}{:g}", tick < 0 ? "−" : "", std::abs(tick));
+}
 
 struct Axis {
   double from = 0, to = 1;
@@ -68,12 +73,11 @@ struct Chart {
     svg.text({corner.x + width / 2, corner.y - 12}, heading, Anchor::middle, bold);
     for (double tick : x.ticks) {
       svg.line(at(tick, y.from), {at(tick, y.from).x, corner.y + height + 5}, thin_pen);
-      svg.text({at(tick, y.from).x, corner.y + height + 19}, fmt::format("{:g}", tick),
-               Anchor::middle);
+      svg.text({at(tick, y.from).x, corner.y + height + 19}, tick_name(tick), Anchor::middle);
     }
     for (double tick : y.ticks) {
       svg.line(at(x.from, tick), at(x.to, tick), {"#d0d7de", 1, ""});
-      svg.text({corner.x - 7, at(x.from, tick).y + 4}, fmt::format("{:g}", tick), Anchor::end);
+      svg.text({corner.x - 7, at(x.from, tick).y + 4}, tick_name(tick), Anchor::end);
     }
     svg.line(at(x.from, y.from), at(x.to, y.from), thin_pen);
     svg.text({corner.x + width / 2, corner.y + height + 38}, x.name, Anchor::middle);

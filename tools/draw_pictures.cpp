@@ -76,7 +76,7 @@ Svg ellipse() {
           "metric they are "
           "ellipses. Keys are dots; the area of a disc is the attention weight of its key.");
   const Vector keys = cloud(11, 36, 1.3, 1.3, 0), query{0.3, -0.1};
-  const Geometry bent{.m = changed(LayerChange{}, changing(5, 40, {0.2, 1.0}))};
+  const Geometry bent{.m = changed(LayerChange{}, changing(5, 40, {0.35, 1.0}))};
   const Plane left{svg, {45, 40}}, right{svg, {365, 40}};
   left.frame("dot: a circle", "m = (1, 1)");
   neighbourhood(left, {}, query, keys);
@@ -135,22 +135,22 @@ Svg layer_change() {
       svg.circle(chart.at(double(i % 8) + 1, change), 2.4, "none", {"#953800", 1.2, ""});
   }
   const Plane plane{svg, {415, 40}};
-  plane.frame("equal scores, coordinates 2 and 4",
-              fmt::format("m₂ = {:.2f}, m₄ = {:.2f}", bent.m[1], bent.m[3]));
+  plane.frame("equal scores, coordinates 2 and 3",
+              fmt::format("m₂ = {:.2f}, m₃ = {:.2f}", bent.m[1], bent.m[2]));
   const Vector query(8, 0.0);
   for (double radius : radii) {
-    plane.curves(score_field({}, query, {1, 3}, scale), level(radius), {"#8c959f", 1.2, "7 4"});
-    plane.curves(score_field(bent, query, {1, 3}, scale), level(radius), solid_pen);
+    plane.curves(score_field({}, query, {1, 2}, scale), level(radius), {"#8c959f", 1.2, "7 4"});
+    plane.curves(score_field(bent, query, {1, 2}, scale), level(radius), solid_pen);
   }
   plane.query(0, 0);
   return svg;
 }
 
 Svg flat() {
-  Svg svg(720, 350, "flat",
+  Svg svg(740, 350, "flat",
           "Left: the curve of one score for dot, layer-change and flat. flat is a circle again, "
           "larger than dot's. Right: layer-change's m as bars and flat's as a line at their mean.");
-  const Values v = changing(5, 40, {0.2, 1.0});
+  const Values v = changing(5, 40, {0.35, 1.0});
   const Geometry bent{.m = changed(LayerChange{}, v)}, round{.m = changed(Flat{}, v)};
   const Plane plane{svg, {45, 40}};
   plane.frame("one score, three metrics", "the same score on every curve");
@@ -158,7 +158,7 @@ Svg flat() {
   const Pen pens[] = {dotted_pen, dashed_pen, solid_pen};
   const Geometry metrics[] = {{}, bent, round};
   for (int i = 0; i < 3; ++i)
-    plane.curves(score_field(metrics[i], query, {0, 1}, scale), level(1.6), pens[i]);
+    plane.curves(score_field(metrics[i], query, {0, 1}, scale), level(1.4), pens[i]);
   plane.query(0, 0);
   const Chart chart{
       svg, {395, 45}, 170, 240, {0.4, 2.6, {1, 2}, "coordinate d"}, {0, 1, {0, 0.5, 1}, "m"}};
@@ -198,8 +198,8 @@ Svg key_covariance() {
   Svg svg(680, 350, "key-covariance",
           "A tilted cloud of keys. Left: Euclidean circles of equal score. Right: tilted "
           "ellipses with the shape of the cloud. Discs: attention weights.");
-  const Vector keys = cloud(31, 60, 1.5, 0.45, 0.6), query{0.7, 0.2};
-  const Tensor k = tensor({1, 1, 60, 2}, keys);
+  const Vector keys = cloud(31, 48, 1.15, 0.4, 0.6), query{0.7, 0.2};
+  const Tensor k = tensor({1, 1, 48, 2}, keys);
   const Geometry tilted{.P = estimate(KeyCovariance{.ridge = 1e-3}, k, k, {})};
   const Plane left{svg, {45, 40}}, right{svg, {365, 40}};
   left.frame("dot, form distance", "all directions alike");
@@ -218,10 +218,11 @@ Svg random() {
   const Pen pens[] = {solid_pen, dashed_pen, dotted_pen, dash_dot_pen};
   const Chart legend{svg, {350, 60}, 1, 1, {}, {}};
   std::vector<std::pair<std::string, Pen>> entries;
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    const Geometry drawn{.m = estimate(Random{.seed = seed}, k, k, {})};
-    plane.curves(score_field(drawn, {0, 0}, {0, 1}, scale), level(1.1), pens[seed]);
-    entries.emplace_back(fmt::format("seed {}: {}", seed, in_words(drawn.m)), pens[seed]);
+  const std::uint64_t seeds[] = {0, 1, 2, 4};
+  for (int i = 0; i < 4; ++i) {
+    const Geometry drawn{.m = estimate(Random{.seed = seeds[i]}, k, k, {})};
+    plane.curves(score_field(drawn, {0, 0}, {0, 1}, scale), level(1.3), pens[i]);
+    entries.emplace_back(fmt::format("seed {}: {}", seeds[i], in_words(drawn.m)), pens[i]);
   }
   plane.query(0, 0);
   legend.legend({345, 120}, entries);
@@ -289,7 +290,7 @@ Svg relu2() {
 }
 
 Svg identity() {
-  Svg svg(680, 340, "identity",
+  Svg svg(700, 340, "identity",
           "Weight of each of sixty-one keys against its score: a straight line through zero, "
           "negative to the left. Dashed: softmax for the same row.");
   const Line line;

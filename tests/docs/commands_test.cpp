@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every command in a block marked `sh run` works as it stands, from the root of the repository;
+// every block is of a kind that somebody looks at.
+#include "docs/blocks.hpp"
+#include "house/run.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include <unistd.h>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder that looks like the root: tests/ and build/ lead to the real ones.
+class Root {
+ public:
+  Root() : path_(fs::temp_directory_path() / ("foci-docs-" + std::to_string(getpid()))) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+    fs::create_directory_symlink(FOCI_SOURCE_DIR "/tests", path_ / "tests");
+    fs::create_directory_symlink(FOCI_BINARY_DIR, path_ / "build");
+  }
+  ~Root() { fs::remove_all(path_); }
+
+  house::Ran run(const std::string& command) const {
+    return house::run("cd '" + path_.string() + "' && " + command);
+  }
+
+ private:
+  fs::path path_;
+};
+
+TEST(Pages, CommandsWork) {
+  const Root root;
+  int commands = 0;
+  for (const docs::Block& block : docs::blocks(FOCI_SOURCE_DIR, "sh run")) {
+    for (std::size_t i = 0; i < block.lines.size(); ++i) {
+      const std::string& line = block.lines[i];
+      if (!line.starts_with("build/foci ")) continue;
+      const house::Ran ran = root.run(line);
+      EXPECT_EQ(ran.exit_code, 0) << block.file << ":" << block.line + int(i) << ": " << line
+                                  << "\n"
+                                  << ran.output;
+      ++commands;
+    }
+  }
+  EXPECT_GT(commands, 12);
+}
+
+TEST(Pages, RunBlocksHoldCommandsOnly) {
+  for (const docs::Block& block : docs::blocks(FOCI_SOURCE_DIR, "sh run")) {
+    for (const std::string& line : block.lines) {
+      EXPECT_TRUE(line.starts_with("build/foci "))
+          << block.file << ":" << block.line << ": " << line;
+    }
+  }
+}
+
+TEST(Pages, BlocksAreOfKnownKinds) {
+  const std::set<std::string> known = {"",  "sh",    "sh run", "cpp", "cpp run",
+                                       "c", "c run", "cmake",  "json"};
+  for (const fs::path& page : docs::pages(FOCI_SOURCE_DIR)) {
+    for (const docs::Block& block : docs::blocks_of(page)) {
+      EXPECT_TRUE(known.contains(block.kind))
+          << block.file << ":" << block.line << ": ```" << block.kind;
+    }
+  }
+}
+
+}  // namespace
