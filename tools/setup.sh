@@ -60,7 +60,7 @@ if ! command -v apt-get >/dev/null; then
   exit 1
 fi
 
-echo "setup: installing ${missing[*]}"
+echo "setup: missing, installing: ${missing[*]}"
 root=()
 if [ "$(id -u)" -ne 0 ]; then
   if ! command -v sudo >/dev/null; then
@@ -69,10 +69,13 @@ if [ "$(id -u)" -ne 0 ]; then
   fi
   root=(sudo)
 fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 apt() {
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" >>"$log" 2>&1
 }
 if ! apt update || ! apt install -y --no-install-recommends "${missing[@]}"; then
+  tail -n 20 "$log" >&2
   echo "setup: apt-get could not install ${missing[*]}" >&2
   exit 1
 fi

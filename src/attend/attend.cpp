@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks a call, picks a backend and calls it: the only file that knows all backends.
+#include <foci/attention.hpp>
+
+#include "attend/check.hpp"
+#include "ref/ref.hpp"
+#include "ref/supports.hpp"
+
+#include <foci/error.hpp>
+
+#include <fmt/format.h>
+
+#include <vector>
+
+namespace foci {
+
+using metric::Problem;
+
+namespace {
+
+void choose(Backend backend) {
+  if (backend == Backend::cpu || backend == Backend::cuda) {
+    throw Unsupported(fmt::format("backend {} is not in this build; it has: ref", backend == Backend::cpu ? "cpu" : "cuda"));
+  }
+}
+
+std::size_t bytes_needed(const Problem& p, int threads) {
+  return metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { return ref::workspace<S>(p); }) * std::size_t(threads);
+}
+
+int threads_of(const Call& call) { return call.threads ? call.threads->threads() : 1; }
+
+void want_workspace(const Problem& p, const Call& call) {
+  const std::size_t needed = bytes_needed(p, threads_of(call));
+  if (call.workspace.size() < needed) {
+    throw InvalidArgument(fmt::format("the workspace has {} bytes; this call on {} thread(s) needs {} (see need())",
+                                      call.workspace.size(), threads_of(call), needed));
+  }
+}
+
+void run(const Outputs& to, const Problem& p, const Call& call) {
+  checks::echo_given(to.metric, p);
+  metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { ref::forward<S>(to, p, call.workspace, call.threads); });
+}
+
+void run(const Gradients& to, const Problem& p, const Call& call) {
+  metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { ref::backward<S>(to, p, call.workspace, call.threads); });
+}
+
+Problem checked(const Outputs& to, const Inputs& from, const Options& how) {
+  choose(how.backend);
+  const Problem p = checks::check(from, how);
+  checks::check_outputs(to, p);
+  return p;
+}
+
+Problem checked(const Gradients& to, const Inputs& from, const Options& how) {
+  choose(how.backend);
+  const Problem p = checks::check(from, how);
+  checks::check_gradients(to, p);
+  return p;
+}
+
+template <class To>
+void checked_run(const To& to, const Inputs& from, const Options& how) {
+  const Problem p = checked(to, from, how);
+  std::vector<std::byte> workspace(bytes_needed(p, 1));
+  run(to, p, Call{.workspace = workspace});
+}
+
+template <class To>
+void checked_run(const To& to, const Inputs& from, const Options& how, const Call& call) {
+  const Problem p = checked(to, from, how);
+  want_workspace(p, call);
+  run(to, p, call);
+}
+
+}  // namespace
+
+void attend(const Outputs& to, const Inputs& from, const Options& how) { checked_run(to, from, how); }
+
+void attend(const Outputs& to, const Inputs& from, const Options& how, const Call& call) {
+  checked_run(to, from, how, call);
+}
+
+void attend_backward(const Gradients& to, const Inputs& from, const Outputs&, const Options& how) {
+  checked_run(to, from, how);
+}
+
+void attend_backward(const Gradients& to, const Inputs& from, const Outputs&, const Options& how, const Call& call) {
+  checked_run(to, from, how, call);
+}
+
+Need need(const Inputs& from, const Options& how, int threads) {
+  choose(how.backend);
+  if (threads < 1) throw InvalidArgument(fmt::format("threads is {}; it must be at least 1", threads));
+  return {.workspace = bytes_needed(checks::check(from, how), threads)};
+}
+
+Shape metric_shape(const Inputs& from, const Options& how) { return checks::metric_shape(checks::check(from, how)); }
+
+namespace {
+
+/// Calls f with a default-made member of each alternative.
+template <class Variant, class F, std::size_t... I>
+void each_of(F&& f, std::index_sequence<I...>) {
+  (f(std::variant_alternative_t<I, Variant>{}), ...);
+}
+
+template <class Variant, class F>
+void each_of(F&& f) {
+  each_of<Variant>(f, std::make_index_sequence<std::variant_size_v<Variant>>{});
+}
+
+}  // namespace
+
+std::vector<Support> support() {
+  std::vector<Support> table;
+  for (const std::string_view backend : {"ref", "cpu", "cuda"}) {
+    each_of<Metric>([&](const auto& m) {
+      each_of<Weighting>([&]<class W>(const W& w) {
+        static_assert(ref::Weighs<W>, "a weighting without src/ref has no definition");
+        std::string why = checks::refusal(m, w);
+        if (why.empty() && backend != "ref") why = fmt::format("backend {} is not in this build", backend);
+        table.push_back({m.name, w.name, backend, why.empty(), why});
+      });
+    });
+  }
+  return table;
+}
+
+std::string_view version() { return FOCI_VERSION; }
+
+}  // namespace foci

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading and writing lines of a View in another number type; the type is looked at once a line.
+#pragma once
+
+#include <foci/tensor.hpp>
+
+#include <cassert>
+#include <cstdint>
+#include <array>
+#include <initializer_list>
+
+namespace foci::metric {
+
+/// Calls f with a null pointer of the view's element type.
+template <class F>
+void with_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f64: return f(static_cast<double*>(nullptr));
+    case DType::f32: return f(static_cast<float*>(nullptr));
+    case DType::bf16: return f(static_cast<Bf16*>(nullptr));
+    case DType::f16: return f(static_cast<F16*>(nullptr));
+    case DType::i64: return f(static_cast<std::int64_t*>(nullptr));
+    case DType::i32: return f(static_cast<std::int32_t*>(nullptr));
+    case DType::u8:
+    case DType::boolean: return f(static_cast<std::uint8_t*>(nullptr));
+  }
+}
+
+/// The same for floating types alone; f may return something.
+template <class F>
+auto with_floating(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f64: return f(static_cast<double*>(nullptr));
+    case DType::bf16: return f(static_cast<Bf16*>(nullptr));
+    case DType::f16: return f(static_cast<F16*>(nullptr));
+    default: return f(static_cast<float*>(nullptr));
+  }
+}
+
+template <class T, class S>
+T convert(const S& x) {
+  if constexpr (requires { static_cast<T>(x); }) {
+    return static_cast<T>(x);
+  } else {
+    return static_cast<T>(static_cast<float>(x));
+  }
+}
+
+/// The indices of an element, or of a line when the last is left out.
+struct Index {
+  std::array<std::int64_t, max_rank> of{};
+  int rank = 0;
+  Index(std::initializer_list<std::int64_t> index) {
+    for (const std::int64_t i : index) of[rank++] = i;
+  }
+  template <std::size_t Rank>
+  Index(const std::array<std::int64_t, Rank>& index) : rank(int(Rank)) {
+    for (std::size_t axis = 0; axis < Rank; ++axis) of[axis] = index[axis];
+  }
+};
+
+template <class S>
+S* address(const View& view, const Index& index) {
+  std::int64_t offset = 0;
+  for (int axis = 0; axis < index.rank; ++axis) offset += index.of[axis] * view.strides[axis];
+  return static_cast<S*>(view.data) + offset;
+}
+
+/// to[0..count) = the last axis of `from` at `index` (which leaves that axis out).
+template <class T>
+void load(T* to, const View& from, const Index& index, std::int64_t count) {
+  assert(index.rank == from.rank - 1);
+  with_type(from.dtype, [&]<class S>(S*) {
+    const S* p = address<S>(from, index);
+    const std::int64_t step = from.strides[from.rank - 1];
+    for (std::int64_t d = 0; d < count; ++d) to[d] = convert<T>(p[d * step]);
+  });
+}
+
+template <class T>
+void store(const View& to, const Index& index, const T* from,
+           std::int64_t count) {
+  assert(index.rank == to.rank - 1);
+  with_type(to.dtype, [&]<class S>(S*) {
+    S* p = address<S>(to, index);
+    const std::int64_t step = to.strides[to.rank - 1];
+    for (std::int64_t d = 0; d < count; ++d) p[d * step] = convert<S>(from[d]);
+  });
+}
+
+/// One element, all of its indices given.
+template <class T>
+T load_one(const View& from, const Index& index) {
+  T x{};
+  with_type(from.dtype, [&]<class S>(S*) { x = convert<T>(*address<S>(from, index)); });
+  return x;
+}
+
+template <class T>
+void store_one(const View& to, const Index& index, T x) {
+  if (!to) return;
+  with_type(to.dtype, [&]<class S>(S*) { *address<S>(to, index) = convert<S>(x); });
+}
+
+}  // namespace foci::metric

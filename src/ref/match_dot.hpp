@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// scale auto: the c of a full metric at which the mean concentration over queries equals dot attention's on
+// the same queries and keys. By bisection on log c; the key bias is left out; c gets no gradient.
+#pragma once
+
+#include "ref/full.hpp"
+#include "ref/softmax.hpp"
+#include "ref/statistics.hpp"
+
+#include <cmath>
+
+namespace foci::ref {
+
+/// Mean concentration over the rows that see a key; score(row, q) fills row.s.
+template <class T, class Score>
+double mean_concentration(const Group<T>& group, Row<T> row, Score&& score) {
+  double sum = 0;
+  std::int64_t rows = 0;
+  for (std::int64_t r = 0; r < group.R; ++r) {
+    for (std::int64_t i = 0; i < group.N; ++i) {
+      row.n = group.sees[i];
+      if (row.n == 0) continue;
+      score(row, group.query(r, i));
+      forward(Softmax{}, row);
+      sum += double(statistics(row).concentration);
+      ++rows;
+    }
+  }
+  return rows == 0 ? 1.0 : sum / double(rows);
+}
+
+/// `full` is placed already; `buffers` lends s and a.
+template <class T>
+double match_dot(Full<T>& full, const Row<T>& buffers) {
+  const Group<T>& group = *full.group;
+  const T dot_scale = T(1 / std::sqrt(double(group.D)));
+  const double target = mean_concentration(group, buffers, [&](Row<T>& row, const T* q) {
+    for (std::int64_t j = 0; j < row.n; ++j) row.s[j] = dot_scale * dot(q, row.k + j * group.D, group.D);
+  });
+  const auto excess = [&](double log_c) {
+    full.c = T(std::exp(log_c));
+    return mean_concentration(group, buffers, [&](Row<T>& row, const T* q) { full.score(row, q); }) - target;
+  };
+  double low = 0, high = 0;  // concentration S falls from 1 as c grows
+  for (double step = 1; low > -60 && excess(low) < 0; step *= 2) low -= step;
+  for (double step = 1; high < 60 && excess(high) > 0; step *= 2) high += step;
+  for (int halvings = 0; halvings < 60 && high - low > 1e-14; ++halvings) {
+    const double middle = (low + high) / 2;
+    (excess(middle) > 0 ? low : high) = middle;
+  }
+  return std::exp((low + high) / 2);
+}
+
+}  // namespace foci::ref
