@@ -19,7 +19,9 @@ constexpr const char* given_tensors = R"(
   const Tensor v_prev = sample({1, 2, 6, 4}, 2.0f), d_o = sample({1, 2, 6, 4});
   const Tensor o = sample({1, 2, 6, 4}), dq = sample({1, 2, 6, 4}), dk = sample({1, 2, 6, 4});
   const Tensor dv = sample({1, 2, 6, 4}), lse = sample({1, 2, 6}), entropy = sample({1, 2, 6});
-  for (const Tensor* t : {&q, &k, &v, &v_prev, &d_o, &o, &dq, &dk, &dv, &lse, &entropy}) static_cast<void>(t);
+  for (const Tensor* unused : {&q, &k, &v, &v_prev, &d_o, &o, &dq, &dk, &dv, &lse, &entropy}) {
+    static_cast<void>(unused);
+  }
 )";
 
 constexpr const char* opening = R"(
@@ -27,7 +29,9 @@ using namespace foci;
 namespace {
 Tensor sample(std::initializer_list<std::int64_t> shape, float step = 0.7f) {
   Tensor made(DType::f32, shape);
-  for (std::int64_t i = 0; i < made.view().count(); ++i) made.data<float>()[i] = std::sin(step * float(i + 1));
+  for (std::int64_t i = 0; i < made.view().count(); ++i) {
+    made.data<float>()[i] = std::sin(step * float(i + 1));
+  }
   return made;
 }
 }  // namespace
