@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A user's smallest C++ program: three tensors in, one out, and an error caught by its type.
+#include <foci/version.h>
 #include <foci/attention.hpp>
 #include <foci/error.hpp>
-#include <foci/version.h>
 
 #include <cmath>
 #include <iostream>
@@ -22,7 +22,8 @@ int main() {
     std::cerr << "attention without tensors was not refused\n";
     return 1;
   } catch (const foci::InvalidArgument& error) {
-    std::cout << "foci " << foci::version() << ": " << o[0] << "; refused: " << error.what() << "\n";
+    std::cout << "foci " << foci::version() << ": " << o[0] << "; refused: " << error.what()
+              << "\n";
   }
   return foci::version() == FOCI_VERSION ? 0 : 1;
 }

@@ -38,9 +38,9 @@ case $1 in
 
   versions)
     for version in 0.0 0.2 1.0; do
-      if configure "wrong-$version" -DCMAKE_PREFIX_PATH="$prefix" -DFOCI_WANTED=$version; then
+      said=$(configure "wrong-$version" -DCMAKE_PREFIX_PATH="$prefix" -DFOCI_WANTED=$version 2>&1) &&
         fail "version $version was found"
-      fi
+      grep -q 'version: 0.1.0' <<<"$said" || fail "not refused for its version: $said"
     done
     ;;
 
