@@ -193,8 +193,10 @@ void write_safetensors(const std::string& path, const std::map<std::string, View
                        const std::map<std::string, std::string>& metadata) {
   for (const auto& [name, view] : tensors) check(path, name, view);
   for (const auto& [key, value] : metadata) {
-    if (safetensors::find_invalid_utf8(key + value) == std::string::npos) continue;
-    refuse(path, "metadata " + safetensors::in_quotes(key) + " is not valid UTF-8");
+    if (safetensors::find_invalid_utf8(key) != key.npos ||
+        safetensors::find_invalid_utf8(value) != value.npos) {
+      refuse(path, "metadata " + safetensors::in_quotes(key) + " is not valid UTF-8");
+    }
   }
   const std::vector<const Item*> order = in_file_order(tensors);
   const std::string header = header_of(path, order, metadata);
