@@ -35,7 +35,9 @@ fuzz: setup ## throw RUNS inputs (20000) at each parser
 	@tools/setup.sh fuzz
 	@cmake --preset fuzz -DFOCI_FUZZ_RUNS=$(RUNS) > /dev/null
 	@$(BUILD) fuzz -j $(JOBS)
-	@$(TEST) fuzz -j $(JOBS) --verbose
+	@$(TEST) fuzz -j $(JOBS)
+	@awk '/ Testing: / {name = $$3} /executed_units/ {print name ": " $$2 " inputs, no finding"}' \
+	  build-fuzz/Testing/Temporary/LastTest.log
 
 lint: build ## check format (clang-format) and code (clang-tidy)
 	@tools/setup.sh lint

@@ -11,7 +11,7 @@ function(foci_fuzz name)
   set(grown ${PROJECT_BINARY_DIR}/fuzz/${name})
   file(MAKE_DIRECTORY ${grown})
   add_test(NAME ${name}_fuzz COMMAND ${name}_fuzz -runs=${FOCI_FUZZ_RUNS} -seed=1 -timeout=20
-    -rss_limit_mb=4096 -print_final_stats=1 -verbosity=0 -artifact_prefix=${grown}-
+    -rss_limit_mb=4096 -print_final_stats=1 -print_funcs=0 -verbosity=0 -artifact_prefix=${grown}-
     ${grown} ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
   set_tests_properties(${name}_fuzz PROPERTIES LABELS fuzz TIMEOUT 7200
     ENVIRONMENT "ASAN_OPTIONS=allocator_may_return_null=0;UBSAN_OPTIONS=print_stacktrace=1")
