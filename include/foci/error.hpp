@@ -44,7 +44,8 @@ class FOCI_API NumericalError : public Error {
 /// Receives warnings. The default prints `foci: warning: ...` to standard error, each text once.
 using WarningHandler = void (*)(std::string_view message);
 
-/// Replaces the handler for the whole process and returns the one before; nullptr restores the default.
+/// Replaces the handler for the whole process and returns the one before; nullptr restores the
+/// default.
 FOCI_API WarningHandler set_warning_handler(WarningHandler handler);
 
 /// Hands `message` to the handler. Safe from any thread.

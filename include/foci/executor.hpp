@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fixed set of threads that share out numbered tasks. Which thread runs a task never changes its result.
+// A fixed set of threads that share out numbered tasks. Which thread runs a task never changes its
+// result.
 #pragma once
 
 #include <foci/export.h>
@@ -20,15 +21,22 @@ class FOCI_API Executor {
 
   int threads() const;
 
-  /// Calls task(index, thread) for every index in [0, count); thread in [0, threads()). Returns when
-  /// all are done; the first exception is thrown again here. One run at a time per executor.
+  /// Calls task(index, thread) for every index in [0, count); thread in [0, threads()). Returns
+  /// when all are done. When tasks throw, those not yet begun are left out and the exception of the
+  /// lowest index is thrown again here. Runs from several threads take turns; a run from inside a
+  /// task stays on that task's thread.
   template <class Task>
   void run(std::int64_t count, Task&& task) {
-    run_erased(count, [](void* t, std::int64_t i, int thread) { (*static_cast<std::remove_reference_t<Task>*>(t))(i, thread); },
-               const_cast<void*>(static_cast<const void*>(&task)));
+    run_erased(
+        count,
+        [](void* t, std::int64_t i, int thread) {
+          (*static_cast<std::remove_reference_t<Task>*>(t))(i, thread);
+        },
+        const_cast<void*>(static_cast<const void*>(&task)));
   }
 
-  /// Called after each finished task, from one thread at a time; nullptr stops it.
+  /// Called after each finished task, from one thread at a time; nullptr stops it. A run from
+  /// inside a task is not counted.
   using Progress = void (*)(void* context, std::int64_t done, std::int64_t count);
   void on_progress(Progress progress, void* context);
 

@@ -27,7 +27,8 @@ class FOCI_API Safetensors {
 
   std::vector<std::string> names() const;  ///< sorted
   bool contains(std::string_view name) const;
-  /// Absent view when there is no such tensor; Unsupported for a type or rank that View cannot hold.
+  /// Absent view when there is no such tensor. A scalar comes as shape (1). Unsupported for a type
+  /// or rank that View cannot hold, FileError for a BOOL that is neither 0 nor 1.
   View find(std::string_view name) const;
   const std::map<std::string, std::string>& metadata() const;
 
@@ -36,8 +37,9 @@ class FOCI_API Safetensors {
   std::unique_ptr<Contents> contents_;
 };
 
-/// Writes beside `path` under another name, syncs, then renames: `path` is the old file or the new, never
-/// half. Tensors may be strided. Throws FileError.
+/// Writes beside `path` under another name, syncs, then renames: `path` is the old file or the new,
+/// never half. Tensors may be strided. Throws FileError; InvalidArgument for a name that is not
+/// UTF-8 or reserved, or a view without data.
 FOCI_API void write_safetensors(const std::string& path, const std::map<std::string, View>& tensors,
                                 const std::map<std::string, std::string>& metadata = {});
 

@@ -37,8 +37,9 @@ struct FOCI_API F16 {
   explicit operator float() const;
 };
 
+/// Does not compile for a type that DType has no name for.
 template <class S>
-inline constexpr DType dtype_of = DType::u8;
+inline constexpr DType dtype_of = S::has_no_dtype;
 template <>
 inline constexpr DType dtype_of<double> = DType::f64;
 template <>
@@ -51,6 +52,8 @@ template <>
 inline constexpr DType dtype_of<std::int64_t> = DType::i64;
 template <>
 inline constexpr DType dtype_of<std::int32_t> = DType::i32;
+template <>
+inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
 template <>
 inline constexpr DType dtype_of<bool> = DType::boolean;
 
@@ -81,8 +84,8 @@ struct FOCI_API View {
   std::int64_t count() const;
   bool contiguous() const;
 
-  View swapped(int i, int j) const;                                          ///< two axes exchanged
-  View sliced(int axis, std::int64_t begin, std::int64_t end) const;         ///< [begin, end) of one axis
+  View swapped(int i, int j) const;                                   ///< two axes exchanged
+  View sliced(int axis, std::int64_t begin, std::int64_t end) const;  ///< [begin, end) of one axis
 
   /// Address of an element; the indices must be inside the shape.
   template <class S>
@@ -108,7 +111,9 @@ class FOCI_API Tensor {
   operator const View&() const { return view_; }
   explicit operator bool() const { return bool(view_); }
   template <class S>
-  S* data() const { return static_cast<S*>(view_.data); }
+  S* data() const {
+    return static_cast<S*>(view_.data);
+  }
   /// All values in row-major order as doubles (booleans as 0 and 1).
   std::vector<double> values() const;
 
