@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// foci attend: tensors from one safetensors file, attention and its gradients into another.
+#include "cli/metadata.hpp"
+#include "cli/remarks.hpp"
+#include "cli/suggest.hpp"
+#include "cli/terminal.hpp"
+#include "cli/verbs.hpp"
+#include "cli/write.hpp"
+
+#include <foci/attention.hpp>
+#include <foci/executor.hpp>
+#include <foci/safetensors.hpp>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+namespace foci::cli {
+namespace {
+
+struct Done {
+  Sizes sizes;
+  Options how;
+  DType dtype = DType::f32;
+  int threads = 1;
+  double seconds = 0;
+  std::map<std::string, Tensor> tensors;
+};
+
+/// The mean of the finite values, 0 when there are none.
+double mean_of(const Tensor& tensor) {
+  double sum = 0;
+  std::int64_t count = 0;
+  for (const double x : tensor.values()) {
+    if (!std::isfinite(x)) continue;
+    sum += x;
+    ++count;
+  }
+  return count == 0 ? 0 : sum / double(count);
+}
+
+void on_progress(void* progress, std::int64_t done, std::int64_t count) {
+  static_cast<Progress*>(progress)->at(done, count);
+}
+
+void compute(Done& done, const Problem& problem, const Common& common) {
+  Executor threads(common.threads);
+  Progress progress("attend", "heads",
+                    common.json || common.quiet ? Show::nothing : Show::progress);
+  threads.on_progress(on_progress, &progress);
+  const auto begin = std::chrono::steady_clock::now();
+  done.tensors = answers(problem, done.how, threads);
+  done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  done.threads = threads.threads();
+  done.sizes = problem.sizes();
+}
+
+/// Says how many rows of o are not all numbers: usually NaN in q, which stays in its own row.
+void remark_on_numbers(Remarks& remarks, const Done& done) {
+  const std::int64_t E = done.sizes.E;
+  std::int64_t at = 0, bad = 0;
+  bool good = true;
+  for (const double x : done.tensors.at("o").values()) {
+    good = good && std::isfinite(x);
+    if (++at % E != 0) continue;
+    bad += good ? 0 : 1;
+    good = true;
+  }
+  if (bad == 0) return;
+  remarks.add({"not-a-number", fmt::format("{} of {} rows of o hold NaN or infinity", bad, at / E),
+               "look for NaN or infinity in q, k, v; the means above leave such rows out"});
+}
+
+Json options_json(const Done& done) {
+  Json options = resolved(done.how, done.sizes.D);
+  options["backend"] = backend_name(done.how.backend);
+  options["dtype"] = std::string(name_of(done.dtype));
+  return options;
+}
+
+Json tensors_json(const Done& done) {
+  Json shapes;
+  for (const auto& [name, tensor] : done.tensors) {
+    const auto sizes = tensor.view().sizes();
+    shapes[name] = std::vector<std::int64_t>(sizes.begin(), sizes.end());
+  }
+  return shapes;
+}
+
+void print_result(const Attend& verb, const Done& done, const Remarks& remarks) {
+  const Sizes& s = done.sizes;
+  if (verb.common.json) {
+    print_json({{"in", verb.in},
+                {"out", verb.out},
+                {"shape", {s.B, s.H, s.N, s.D}},
+                {"kv_heads", s.G},
+                {"keys", s.M},
+                {"values", s.E},
+                {"options", options_json(done)},
+                {"threads", done.threads},
+                {"seconds", done.seconds},
+                {"concentration", mean_of(done.tensors.at("concentration"))},
+                {"effective_keys", mean_of(done.tensors.at("effective_keys"))},
+                {"tensors", tensors_json(done)},
+                {"flags", remarks.json()}});
+    return;
+  }
+  if (verb.common.quiet) return;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : done.tensors) names.push_back(name);
+  fmt::print("{} {}\n", painted("mechanism", Paint::bold), described(done.how, s.D));
+  fmt::print("{} {} batch, {} heads on {}, {} queries, {} keys, head size {}, value size {}\n",
+             painted("shape    ", Paint::bold), s.B, s.H, s.G, s.N, s.M, s.D, s.E);
+  fmt::print("{} concentration {:.4f}, effective keys {:.2f} of {} (means over rows)\n",
+             painted("rows     ", Paint::bold), mean_of(done.tensors.at("concentration")),
+             mean_of(done.tensors.at("effective_keys")), s.M);
+  fmt::print("{} {} on {} {}, {} thread{}\n", painted("time     ", Paint::bold),
+             seconds_text(done.seconds), backend_name(done.how.backend), name_of(done.dtype),
+             done.threads, done.threads == 1 ? "" : "s");
+  fmt::print("{} {} ({})\n", painted("wrote    ", Paint::bold), shown(verb.out), listed(names));
+  remarks.print();
+}
+
+}  // namespace
+
+int run(const Attend& verb) {
+  Remarks remarks;
+  check_writable(verb.out);
+  Done done;
+  {
+    const Safetensors file(verb.in);
+    const Mechanism mechanism = completed(verb.mechanism, file, verb.in);
+    done.how = mechanism.how;
+    done.dtype = mechanism.dtype.value_or(dtype_of_q(file));
+    compute(done, read_problem(file, verb.in, done.how, done.dtype), verb.common);
+  }
+  remarks.add_for(done.how);
+  remark_on_numbers(remarks, done);
+  write_result(verb.out, done.tensors,
+               {{"options", options_json(done).dump()}, {"foci", std::string(version())}});
+  print_result(verb, done, remarks);
+  return 0;
+}
+
+}  // namespace foci::cli

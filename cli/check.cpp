@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// foci check: the same tensors through a backend and through ref in f64; gradients against
+// differences of the forward pass; answers in a file against ref. The doubt ends here or is
+// printed.
+#include "cli/findings.hpp"
+#include "cli/made.hpp"
+#include "cli/metadata.hpp"
+#include "cli/remarks.hpp"
+#include "cli/suggest.hpp"
+#include "cli/terminal.hpp"
+#include "cli/verbs.hpp"
+
+#include <foci/executor.hpp>
+#include <foci/safetensors.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace foci::cli {
+namespace {
+
+/// Beyond this many multiplications a forward pass is too slow to repeat for every difference.
+constexpr double most_work = 4e7;
+
+struct Subject {
+  std::optional<Safetensors> file;
+  Problem problem;  // f64, nothing rounded yet
+  Options how;
+  DType dtype = DType::f32;
+};
+
+Subject subject_of(const Check& verb) {
+  Subject subject;
+  if (!verb.in) {
+    subject.how = verb.mechanism.how;
+    subject.dtype = verb.mechanism.dtype.value_or(DType::f32);
+    subject.problem = made_problem(verb.sizes, subject.how, verb.common.seed);
+    return subject;
+  }
+  subject.file.emplace(*verb.in);
+  const Mechanism mechanism = completed(verb.mechanism, *subject.file, *verb.in);
+  subject.how = mechanism.how;
+  subject.dtype = mechanism.dtype.value_or(dtype_of_q(*subject.file));
+  subject.problem = read_problem(*subject.file, *verb.in, subject.how, DType::f64);
+  return subject;
+}
+
+double work_of(const Problem& problem) {
+  const Sizes s = problem.sizes();
+  return double(s.B * s.H) * double(s.N) * double(s.M) * double(s.D + s.E);
+}
+
+std::vector<Finding> findings_of(const Subject& subject, const Common& common, Executor& threads) {
+  Progress progress("check", "parts", common.json || common.quiet ? Show::nothing : Show::progress);
+  const Problem rounded = converted(subject.problem, subject.dtype);
+  Options ref = subject.how;
+  ref.backend = Backend::ref;
+  const Tensors ours = answers(rounded, subject.how, threads);
+  progress.at(1, 4);
+  const Tensors naive = answers(rounded, ref, threads);
+  progress.at(2, 4);
+  const Tensors exact = answers(converted(rounded, DType::f64), ref, threads);
+  progress.at(3, 4);
+  std::vector<Finding> findings = precision_findings(ours, naive, exact);
+  if (subject.problem.view("do")) {
+    const auto add = [&](const std::vector<Finding>& more) {
+      findings.insert(findings.end(), more.begin(), more.end());
+    };
+    if (work_of(subject.problem) <= most_work) {
+      add(difference_findings(subject.problem, subject.how, threads, common.seed));
+    } else {
+      add({{.name = "gradients",
+            .against = "finite differences",
+            .note = "these tensors are too large to repeat the forward pass so often"}});
+    }
+  }
+  if (subject.file && subject.dtype == DType::f64) {
+    const auto more = answer_findings(exact, *subject.file, subject.how);
+    findings.insert(findings.end(), more.begin(), more.end());
+  }
+  return findings;
+}
+
+Json json_of(const Finding& finding) {
+  return {{"name", finding.name},
+          {"against", finding.against},
+          {"error", finding.error},
+          {"naive_error", finding.naive_error},
+          {"tolerance", finding.tolerance},
+          {"passed", finding.passed},
+          {"compared", finding.note.empty()},
+          {"note", finding.note}};
+}
+
+void print_result(const Subject& subject, const std::vector<Finding>& findings, const Check& verb,
+                  const Remarks& remarks) {
+  const Sizes s = subject.problem.sizes();
+  const bool passed =
+      std::all_of(findings.begin(), findings.end(), [](const auto& f) { return f.passed; });
+  if (verb.common.json) {
+    const Finding& top = worst(findings);
+    Json tensors = Json::array();
+    for (const Finding& finding : findings) tensors.push_back(json_of(finding));
+    print_json({{"shape", {s.B, s.H, s.N, s.D}},
+                {"options", resolved(subject.how, s.D)},
+                {"backend", backend_name(subject.how.backend)},
+                {"dtype", std::string(name_of(subject.dtype))},
+                {"error", top.error},
+                {"naive_error", top.naive_error},
+                {"tolerance", top.tolerance},
+                {"passed", passed},
+                {"tensors", tensors},
+                {"flags", remarks.json()}});
+    return;
+  }
+  if (verb.common.quiet) return;
+  fmt::print("{}\n{} {} against ref f64 on {}, q {}\n", described(subject.how, s.D),
+             backend_name(subject.how.backend), name_of(subject.dtype),
+             verb.in ? shown(*verb.in) : "made tensors",
+             to_string(subject.problem.view("q").sizes()));
+  Table table({"tensor", "against", "error", "naive error", "tolerance", ""});
+  for (const Finding& finding : findings) {
+    if (!finding.note.empty()) continue;
+    table.add({finding.name, finding.against, number_text(finding.error),
+               finding.against == "ref f64" ? number_text(finding.naive_error) : "",
+               number_text(finding.tolerance), finding.passed ? "pass" : "FAIL"});
+  }
+  table.print();
+  for (const Finding& finding : findings) {
+    if (finding.note.empty()) continue;
+    fmt::print("not compared: {} with {}: {}\n", finding.name, finding.against, finding.note);
+  }
+  remarks.print();
+  fmt::print("{}\n", passed ? painted("passed", Paint::good) : painted("FAILED", Paint::bad));
+}
+
+}  // namespace
+
+int run(const Check& verb) {
+  Remarks remarks;
+  const Subject subject = subject_of(verb);
+  Executor threads(verb.common.threads);
+  const auto findings = findings_of(subject, verb.common, threads);
+  remarks.add_for(subject.how);
+  print_result(subject, findings, verb, remarks);
+  return std::all_of(findings.begin(), findings.end(), [](const auto& f) { return f.passed; }) ? 0
+                                                                                               : 1;
+}
+
+}  // namespace foci::cli

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// The check of one flag's value, and the features of other libraries that are refused by name.
+#include "cli/flags.hpp"
+
+#include "cli/misuse.hpp"
+#include "cli/suggest.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+namespace foci::cli {
+namespace {
+
+constexpr std::int64_t largest_size = std::int64_t{1} << 40;
+
+bool parses(std::string_view text, double& number) {
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return fault == std::errc{} && end == text.data() + text.size() && std::isfinite(number);
+}
+
+bool parses(std::string_view text, std::int64_t& count) {
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), count);
+  return fault == std::errc{} && end == text.data() + text.size() && count >= 0;
+}
+
+void check_shape(const Flag& flag, const std::string& text) {
+  constexpr std::string_view sizes[] = {"B", "H", "N", "D"};
+  const auto parts = split(text, ',');
+  if (parts.size() != 4) {
+    throw Misuse(fmt::format("--{} {} has {} sizes; it needs four, B,H,N,D", flag.name, shown(text),
+                             parts.size()),
+                 "for instance --shape 2,4,128,64: batch 2, 4 heads, 128 queries, head size 64");
+  }
+  for (std::size_t i = 0; i < 4; ++i) {
+    std::int64_t size = 0;
+    if (!parses(parts[i], size) || size < 1 || size > largest_size) {
+      throw Misuse(fmt::format("--{} {}: {} is '{}'; it needs a whole number, 1 or more", flag.name,
+                               shown(text), sizes[i], shown(parts[i])));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> choices(std::string_view values) {
+  auto words = split(values, '|');
+  const auto placeholder = [](const std::string& word) {
+    return word.empty() || (word[0] >= 'A' && word[0] <= 'Z');
+  };
+  words.erase(std::remove_if(words.begin(), words.end(), placeholder), words.end());
+  return words;
+}
+
+void check_value(const Flag& flag, const std::string& text) {
+  const auto words = choices(flag.values);
+  if (std::find(words.begin(), words.end(), text) != words.end()) return;
+  if (flag.values == "SHAPE") return check_shape(flag, text);
+  if (flag.values == "FILE") {
+    if (text.empty()) throw Misuse(fmt::format("--{} is empty; it needs a file name", flag.name));
+    return;
+  }
+  if (flag.values == "COUNT") {
+    std::int64_t count = 0;
+    if (parses(text, count)) return;
+    throw Misuse(fmt::format("--{} '{}' is not a whole number, 0 or more", flag.name, shown(text)));
+  }
+  if (flag.values.starts_with("NUMBER")) {
+    double number = 0;
+    if (parses(text, number)) return;
+    throw Misuse(fmt::format("--{} '{}' is not a finite number{}", flag.name, shown(text),
+                             words.empty() ? "" : " and not " + listed(words)));
+  }
+  if (flag.values.empty()) {
+    if (text == "true" || text == "false") return;
+    throw Misuse(
+        fmt::format("--{} is a switch and takes no value; got '{}'", flag.name, shown(text)));
+  }
+  throw Misuse(
+      fmt::format("--{} does not know '{}'{}", flag.name, shown(text), suggestion(text, words)),
+      "one of " + listed(words));
+}
+
+std::string_view missing_feature(std::string_view name) {
+  struct Missing {
+    std::string_view name, sentence;
+  };
+  constexpr std::string_view window =
+      "foci has no sliding window; mask keys for all queries with the tensor key_mask";
+  constexpr std::string_view sinks =
+      "foci has no attention sinks; a key of your own and key_bias come nearest";
+  static constexpr Missing missing[] = {
+      {"window", window},
+      {"window-size", window},
+      {"sliding-window", window},
+      {"alibi", "foci has no ALiBi; a bias per key goes into the tensor key_bias"},
+      {"alibi-slopes", "foci has no ALiBi; a bias per key goes into the tensor key_bias"},
+      {"softcap", "foci has no soft cap on scores; --scale makes them smaller"},
+      {"soft-cap", "foci has no soft cap on scores; --scale makes them smaller"},
+      {"sinks", sinks},
+      {"sink", sinks},
+      {"dropout", "foci has no dropout inside attention; drop values of o after it"},
+      {"dropout-p", "foci has no dropout inside attention; drop values of o after it"},
+  };
+  for (const Missing& feature : missing) {
+    if (feature.name == name) return feature.sentence;
+  }
+  return {};
+}
+
+double to_number(std::string_view text) {
+  double number = std::numeric_limits<double>::quiet_NaN();
+  parses(text, number);
+  return number;
+}
+
+std::int64_t to_count(std::string_view text) {
+  std::int64_t count = -1;
+  parses(text, count);
+  return count;
+}
+
+const VerbPage* find_verb(std::string_view name) {
+  for (const VerbPage& page : verb_pages()) {
+    if (page.name == name) return &page;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> verb_names() {
+  std::vector<std::string> names;
+  for (const VerbPage& page : verb_pages()) {
+    if (page.name != "manual") names.emplace_back(page.name);
+  }
+  return names;
+}
+
+}  // namespace foci::cli

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// foci help: a verb's purpose, real command lines, then its flags in groups with default and
+// meaning.
+#include "cli/help.hpp"
+
+#include "cli/mechanism.hpp"
+#include "cli/suggest.hpp"
+#include "cli/terminal.hpp"
+#include "cli/verbs.hpp"
+
+#include <foci/attention.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace foci::cli {
+namespace {
+
+constexpr std::size_t columns = 100, indent = 6;
+
+void print_wrapped(const std::string& text, std::size_t margin) {
+  std::string line;
+  for (const std::string& word : split(text, ' ')) {
+    if (!line.empty() && margin + line.size() + 1 + word.size() > columns) {
+      fmt::print("{:{}}{}\n", "", margin, line);
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  fmt::print("{:{}}{}\n", "", margin, line);
+}
+
+void print_examples(const VerbPage& page) {
+  fmt::print("\n{}\n", painted("Examples", Paint::bold));
+  for (const Example& example : page.examples) {
+    fmt::print("  {}\n", painted(fmt::format("# {}", example.does), Paint::faint));
+    fmt::print("  {}\n", example.command);
+  }
+}
+
+void print_overview() {
+  fmt::print("{}\n\nUsage: foci VERB [FLAGS]\n\n{}\n", program_purpose,
+             painted("Verbs", Paint::bold));
+  for (const std::string& name : verb_names()) {
+    fmt::print("  {:<12}{}\n", name, find_verb(name)->purpose);
+  }
+  fmt::print("\n{}\n", painted("Start here", Paint::bold));
+  fmt::print("  foci compare            # every mechanism side by side, on made tensors\n");
+  fmt::print("  foci help attend        # how to run one on your own tensors\n");
+  fmt::print("  foci --version\n");
+}
+
+}  // namespace
+
+std::string flag_synopsis(const Flag& flag) {
+  return flag.values.empty() ? fmt::format("--{}", flag.name)
+                             : fmt::format("--{} {}", flag.name, flag.values);
+}
+
+std::string flag_text(const Flag& flag) {
+  std::string text(flag.meaning);
+  const auto belongs = owners(flag.name);
+  if (!belongs.empty()) text += fmt::format("; only with {}", listed(belongs));
+  if (flag.standard == "required") return text + " (required)";
+  if (!flag.standard.empty()) text += fmt::format(" (default: {})", flag.standard);
+  return text;
+}
+
+std::vector<std::string_view> groups_of(const VerbPage& page) {
+  std::vector<std::string_view> groups;
+  for (const Flag& flag : page.flags) {
+    if (std::find(groups.begin(), groups.end(), flag.group) == groups.end())
+      groups.push_back(flag.group);
+  }
+  return groups;
+}
+
+std::string usage_of(const VerbPage& page) {
+  return fmt::format("foci {}{}{}", page.name, page.word.empty() ? "" : " ", page.word) +
+         " [FLAGS]";
+}
+
+int run(const Help& verb) {
+  if (verb.verb.empty()) {
+    print_overview();
+    return 0;
+  }
+  const VerbPage& page = *find_verb(verb.verb);
+  fmt::print("{}\n\nUsage: {}\n", page.purpose, usage_of(page));
+  print_examples(page);
+  for (const std::string_view group : groups_of(page)) {
+    fmt::print("\n{}\n", painted(std::string(group), Paint::bold));
+    for (const Flag& flag : page.flags) {
+      if (flag.group != group) continue;
+      fmt::print("  {}\n", flag_synopsis(flag));
+      print_wrapped(flag_text(flag), indent);
+    }
+  }
+  for (const std::string_view note : page.notes) {
+    fmt::print("\n");
+    print_wrapped(std::string(note), 0);
+  }
+  return 0;
+}
+
+}  // namespace foci::cli

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a measurement was made on: the processor, its cores, and the commit that was built.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace foci::cli {
+
+std::string cpu_model();
+int cpu_cores();  ///< that this process may use
+/// "Intel(R) Xeon(R) ..., 2 cores"
+std::string machine_text();
+/// `git describe` when this was configured, "unknown" outside a checkout.
+std::string commit_text();
+/// Instruction sets of this processor that kernels care about.
+std::vector<std::string> instruction_sets();
+
+}  // namespace foci::cli

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a verb and its words to the plain struct that says what to do. Reads no file and runs
+// nothing.
+#include "cli/mechanism.hpp"
+#include "cli/misuse.hpp"
+#include "cli/suggest.hpp"
+#include "cli/tree.hpp"
+#include "cli/verbs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace foci::cli {
+namespace {
+
+constexpr std::int64_t most_threads = 4096;
+constexpr std::int64_t largest_size = std::int64_t{1} << 40;
+
+bool is_on(const Words& words, const std::string& flag) {
+  const auto found = words.find(flag);
+  return found != words.end() && found->second == "true";
+}
+
+std::string text_or(const Words& words, const std::string& flag, const std::string& standard) {
+  const auto found = words.find(flag);
+  return found == words.end() ? standard : found->second;
+}
+
+Common common_of(const Words& words) {
+  Common common{
+      .json = is_on(words, "json"), .quiet = is_on(words, "quiet"), .seed = 0, .threads = 0};
+  common.seed = std::uint64_t(to_count(text_or(words, "seed", "0")));
+  const std::int64_t threads = to_count(text_or(words, "threads", "0"));
+  if (threads > most_threads) {
+    throw Misuse(fmt::format("--threads {} is more than {}", threads, most_threads));
+  }
+  common.threads = int(threads);
+  if (text_or(words, "device", "cpu") == "cuda") {
+    throw Misuse("--device cuda is not in this build; the nearest is --device cpu",
+                 "foci info lists what this build can do");
+  }
+  return common;
+}
+
+Mechanism mechanism_of(const Words& words) {
+  Mechanism mechanism{.words = words,
+                      .how = {},
+                      .dtype = dtype_of_words(words),
+                      .from_metadata = is_on(words, "flags-from-metadata")};
+  if (!mechanism.from_metadata) mechanism.how = options_of(words);
+  return mechanism;
+}
+
+std::int64_t size_of_flag(const Words& words, const std::string& flag, std::int64_t standard) {
+  const auto found = words.find(flag);
+  if (found == words.end()) return standard;
+  const std::int64_t size = to_count(found->second);
+  if (size < 1 || size > largest_size) {
+    throw Misuse(
+        fmt::format("--{} {} is not a size; it needs a whole number, 1 or more", flag, size));
+  }
+  return size;
+}
+
+Sizes sizes_of(const Words& words, const std::string& standard) {
+  const auto parts = split(text_or(words, "shape", standard), ',');
+  Sizes sizes;
+  sizes.B = to_count(parts[0]);
+  sizes.H = to_count(parts[1]);
+  sizes.N = to_count(parts[2]);
+  sizes.D = to_count(parts[3]);
+  sizes.G = size_of_flag(words, "kv-heads", sizes.H);
+  sizes.M = size_of_flag(words, "keys", sizes.N);
+  sizes.E = size_of_flag(words, "values", sizes.D);
+  if (sizes.G > sizes.H || sizes.H % sizes.G != 0) {
+    throw Misuse(fmt::format("--kv-heads {} does not divide the {} query heads", sizes.G, sizes.H));
+  }
+  return sizes;
+}
+
+std::string required(const Words& words, const std::string& verb, const std::string& flag) {
+  const auto found = words.find(flag);
+  if (found != words.end()) return found->second;
+  throw Misuse(fmt::format("{} needs --{} FILE", verb, flag),
+               "for instance foci attend --in in.safetensors --out out.safetensors");
+}
+
+Attend attend_of(const Words& words) {
+  return {.common = common_of(words),
+          .in = required(words, "attend", "in"),
+          .out = required(words, "attend", "out"),
+          .mechanism = mechanism_of(words)};
+}
+
+Check check_of(const Words& words) {
+  Check check{.common = common_of(words), .in = {}, .sizes = {}, .mechanism = mechanism_of(words)};
+  if (words.count("in") > 0) {
+    check.in = words.at("in");
+    for (const char* flag : {"shape", "kv-heads", "keys", "values"}) {
+      if (words.count(flag) == 0) continue;
+      throw Misuse(fmt::format("--{} is for made tensors; --in brings its own", flag));
+    }
+  } else if (check.mechanism.from_metadata) {
+    throw Misuse("--flags-from-metadata needs --in FILE to take them from");
+  } else {
+    check.sizes = sizes_of(words, "2,4,37,16");
+  }
+  return check;
+}
+
+Bench bench_of(const Words& words) {
+  const std::string pass = text_or(words, "pass", "forward");
+  return {.common = common_of(words),
+          .sizes = sizes_of(words, "1,4,256,64"),
+          .mechanism = mechanism_of(words),
+          .pass = pass == "forward"    ? Pass::forward
+                  : pass == "backward" ? Pass::backward
+                                       : Pass::both,
+          .stats = is_on(words, "stats")};
+}
+
+Compare compare_of(const Words& words) {
+  return {.common = common_of(words),
+          .sizes = sizes_of(words, "1,2,128,32"),
+          .dtype = dtype_of_words(words).value_or(DType::f32),
+          .backend = options_of(words).backend,
+          .causal = is_on(words, "causal")};
+}
+
+Verb completion_of(const std::string& word) {
+  const auto shells = choices(find_verb("completion")->word);
+  if (std::find(shells.begin(), shells.end(), word) != shells.end()) return Completion{word};
+  if (word.empty()) throw Misuse("completion needs a shell", "one of " + listed(shells));
+  throw Misuse(fmt::format("completion does not know the shell '{}'{}", shown(word),
+                           suggestion(word, shells)),
+               "one of " + listed(shells));
+}
+
+Verb help_of(const std::string& word) {
+  if (word.empty() || find_verb(word) != nullptr) return Help{word};
+  throw Misuse(fmt::format("no verb '{}'{}", shown(word), suggestion(word, verb_names())),
+               fmt::format("verbs: {}", listed(verb_names())));
+}
+
+}  // namespace
+
+Verb parse(const std::vector<std::string>& arguments) {
+  const Called called = read_call(arguments);
+  if (called.verb == "info") {
+    return Info{.common = common_of(called.words), .markdown = is_on(called.words, "markdown")};
+  }
+  if (called.verb == "attend") return attend_of(called.words);
+  if (called.verb == "check") return check_of(called.words);
+  if (called.verb == "bench") return bench_of(called.words);
+  if (called.verb == "compare") return compare_of(called.words);
+  if (called.verb == "completion") return completion_of(called.word);
+  if (called.verb == "manual") return Manual{};
+  if (called.verb == "help") return help_of(called.word);
+  return Version{};
+}
+
+}  // namespace foci::cli

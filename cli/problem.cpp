@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the tensors of a call, converts them, and makes room for all that the call writes.
+#include "cli/problem.hpp"
+
+#include "cli/mechanism.hpp"
+#include "cli/suggest.hpp"
+
+#include <foci/attention.hpp>
+#include <foci/error.hpp>
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace foci::cli {
+namespace {
+
+/// Statistics and metrics are kept in at least float32.
+DType wide(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+Tensor taken(const std::string& name, const View& from, DType dtype) {
+  if (!is_floating(from.dtype)) return Tensor::copy(from, from.dtype);
+  return Tensor::copy(from, name == "metric" || name == "key_bias" ? wide(dtype) : dtype);
+}
+
+}  // namespace
+
+View Problem::view(const std::string& name) const {
+  const auto found = tensors.find(name);
+  return found == tensors.end() ? View() : found->second.view();
+}
+
+Inputs Problem::inputs() const {
+  return {.q = view("q"),
+          .k = view("k"),
+          .v = view("v"),
+          .v_prev = view("v_prev"),
+          .key_mask = view("key_mask"),
+          .key_bias = view("key_bias"),
+          .metric = view("metric"),
+          .q_offsets = view("q_offsets"),
+          .k_offsets = view("k_offsets")};
+}
+
+Sizes Problem::sizes() const {
+  const View q = view("q"), k = view("k"), v = view("v");
+  return {.B = q.shape[0],
+          .H = q.shape[1],
+          .G = k.shape[1],
+          .N = q.shape[2],
+          .M = k.shape[2],
+          .D = q.shape[3],
+          .E = v.shape[3]};
+}
+
+std::size_t Problem::bytes() const {
+  std::size_t total = 0;
+  for (const auto& [name, tensor] : tensors) {
+    total += std::size_t(tensor.view().count()) * size_of(tensor.view().dtype);
+  }
+  return total;
+}
+
+Problem read_problem(const Safetensors& file, const std::string& path, const Options& how,
+                     DType dtype) {
+  Problem problem;
+  std::vector<std::string> names = {"q",        "k",         "v",         "key_mask",
+                                    "key_bias", "q_offsets", "k_offsets", "do"};
+  if (uses_v_prev(how.metric)) names.emplace_back("v_prev");
+  if (std::holds_alternative<Given>(how.metric)) names.emplace_back("metric");
+  for (const std::string& name : names) {
+    if (const View view = file.find(name)) problem.tensors[name] = taken(name, view, dtype);
+  }
+  for (const char* name : {"q", "k", "v"}) {
+    if (problem.tensors.count(name) > 0) continue;
+    throw FileError(fmt::format("{}: has no tensor {}; it needs q, k and v, and holds {}",
+                                shown(path), name, shown(listed(file.names()))));
+  }
+  return problem;
+}
+
+Problem converted(const Problem& from, DType dtype) {
+  Problem problem;
+  for (const auto& [name, tensor] : from.tensors)
+    problem.tensors[name] = taken(name, tensor, dtype);
+  return problem;
+}
+
+Prepared::Prepared(const Problem& problem, const Options& how, Executor& threads,
+                   const Wanted& wanted)
+    : problem_(problem), how_(how), threads_(threads), inputs_(problem.inputs()) {
+  workspace_.resize(need(inputs_, how_, threads_.threads()).workspace);
+  make_outputs(wanted);
+  if (wanted.gradients && problem_.view("do")) make_gradients();
+}
+
+View Prepared::make(const std::string& name, DType dtype, std::span<const std::int64_t> shape) {
+  return (tensors_[name] = Tensor(dtype, shape)).view();
+}
+
+void Prepared::make_outputs(const Wanted& wanted) {
+  const Sizes size = problem_.sizes();
+  const DType dtype = inputs_.q.dtype;
+  const Shape rows = {size.B, size.H, size.N};
+  outputs_.o = make("o", dtype, Shape{size.B, size.H, size.N, size.E});
+  if (std::holds_alternative<Softmax>(how_.weighting))
+    outputs_.lse = make("lse", wide(dtype), rows);
+  if (!wanted.statistics) return;
+  outputs_.concentration = make("concentration", wide(dtype), rows);
+  outputs_.effective_keys = make("effective_keys", wide(dtype), rows);
+  if (has_entropy(how_.weighting)) outputs_.entropy = make("entropy", wide(dtype), rows);
+  outputs_.largest = make("largest", wide(dtype), rows);
+  outputs_.largest_at = make("largest_at", DType::i64, rows);
+  Shape metric = metric_shape(inputs_, how_);
+  if (metric.empty()) return;
+  outputs_.metric = make("metric", wide(dtype), metric);
+  if (std::holds_alternative<MatchDot>(how_.scale)) {
+    outputs_.scale = make("scale", wide(dtype), Shape{metric[0], size.G});
+  }
+  if (std::holds_alternative<KeyCovariance>(how_.metric)) {
+    metric.resize(metric.size() - 2);
+    outputs_.status = make("status", DType::i32, metric);
+  }
+}
+
+void Prepared::make_gradients() {
+  const auto like = [&](const char* name, const View& view) {
+    return view ? make(name, view.dtype, view.sizes()) : View();
+  };
+  gradients_.d_o = problem_.view("do");
+  gradients_.dq = like("dq", inputs_.q);
+  gradients_.dk = like("dk", inputs_.k);
+  gradients_.dv = like("dv", inputs_.v);
+  if (uses_v_prev(how_.metric)) gradients_.dv_prev = like("dv_prev", inputs_.v_prev);
+  gradients_.dkey_bias = like("dkey_bias", inputs_.key_bias);
+  if (inputs_.metric) {
+    gradients_.dmetric = like("dmetric", inputs_.metric);
+  } else if (const Shape shape = metric_shape(inputs_, how_); !shape.empty()) {
+    gradients_.dmetric = make("dmetric", wide(inputs_.q.dtype), shape);
+  }
+}
+
+void Prepared::forward() {
+  attend(outputs_, inputs_, how_, {.workspace = workspace_, .threads = &threads_});
+}
+
+void Prepared::backward() {
+  attend_backward(gradients_, inputs_, outputs_, how_,
+                  {.workspace = workspace_, .threads = &threads_});
+}
+
+std::size_t Prepared::bytes() const {
+  std::size_t total = problem_.bytes() + workspace_.size();
+  for (const auto& [name, tensor] : tensors_) {
+    total += std::size_t(tensor.view().count()) * size_of(tensor.view().dtype);
+  }
+  return total;
+}
+
+std::map<std::string, Tensor> answers(const Problem& problem, const Options& how,
+                                      Executor& threads) {
+  Prepared prepared(problem, how, threads, {.statistics = true, .gradients = true});
+  prepared.forward();
+  if (prepared.has_gradients()) prepared.backward();
+  return std::move(prepared).take();
+}
+
+}  // namespace foci::cli

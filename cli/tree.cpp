@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CLI11 tree. CLI11 splits the words into flags and values; everything it does not recognise is
+// collected and turned into our own messages, so that an unknown word always meets a suggestion.
+#include "cli/tree.hpp"
+
+#include "cli/misuse.hpp"
+#include "cli/suggest.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <memory>
+
+namespace foci::cli {
+namespace {
+
+/// Built once; CLI11 clears its results at the start of every parse.
+std::unique_ptr<CLI::App> build_tree() {
+  auto app = std::make_unique<CLI::App>("foci");
+  app->set_help_flag();
+  app->allow_extras();
+  app->require_subcommand(0, 1);
+  app->add_flag("-h,--help")->description("this page");
+  app->add_flag("--version")->description("print the version");
+  for (const VerbPage& page : verb_pages()) {
+    CLI::App* verb = app->add_subcommand(std::string(page.name), std::string(page.purpose));
+    verb->set_help_flag();
+    verb->allow_extras();
+    for (const Flag& flag : page.flags) {
+      const std::string name = fmt::format("{}--{}", flag.name == "help" ? "-h," : "", flag.name);
+      if (flag.values.empty()) {
+        verb->add_flag(name)->description(std::string(flag.meaning));
+      } else {
+        verb->add_option(name)
+            ->description(std::string(flag.meaning))
+            ->type_name(std::string(flag.values))
+            ->default_str(std::string(flag.standard))
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      }
+    }
+  }
+  return app;
+}
+
+std::vector<std::string> flag_names(const VerbPage& page) {
+  std::vector<std::string> names;
+  for (const Flag& flag : page.flags) names.push_back(fmt::format("--{}", flag.name));
+  return names;
+}
+
+/// "--metrc=dot" -> "--metrc"
+std::string without_value(const std::string& argument) {
+  return argument.substr(0, argument.find('='));
+}
+
+bool looks_like_flag(const std::string& argument) {
+  return argument.size() > 1 && argument[0] == '-';
+}
+
+[[noreturn]] void refuse_flag(const VerbPage& page, const std::string& argument) {
+  const std::string name = without_value(argument);
+  if (name.starts_with("--")) {
+    const std::string_view sentence = missing_feature(std::string_view(name).substr(2));
+    if (!sentence.empty()) throw Misuse(fmt::format("{}: {}", shown(name), sentence));
+  }
+  const auto names = flag_names(page);
+  throw Misuse(fmt::format("{} has no flag {}{}", page.name, shown(name), suggestion(name, names)),
+               fmt::format("its flags are {}", listed(names)));
+}
+
+[[noreturn]] void refuse_verb(const std::string& argument) {
+  if (looks_like_flag(argument)) {
+    throw Misuse(
+        fmt::format("{} does not follow a verb", shown(argument)),
+        fmt::format("flags follow the verb: foci VERB --flag; verbs: {}", listed(verb_names())));
+  }
+  throw Misuse(fmt::format("no verb '{}'{}", shown(argument), suggestion(argument, verb_names())),
+               fmt::format("verbs: {}", listed(verb_names())));
+}
+
+/// CLI11 complains on its own only when a flag at the very end lacks its value.
+[[noreturn]] void refuse_parse(const std::vector<std::string>& arguments, const CLI::Error& fault) {
+  const std::string last = arguments.empty() ? "" : without_value(arguments.back());
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&fault) != nullptr && looks_like_flag(last)) {
+    throw Misuse(fmt::format("{} needs a value after it", shown(last)));
+  }
+  throw Misuse(shown(fault.what()));
+}
+
+/// A flag swallowed as another's value means that the value was forgotten.
+void check_not_a_flag(const VerbPage& page, const Flag& flag, const std::string& text) {
+  const auto names = flag_names(page);
+  if (std::find(names.begin(), names.end(), without_value(text)) != names.end()) {
+    throw Misuse(fmt::format("--{} needs a value; got the flag {}", flag.name, shown(text)));
+  }
+}
+
+Words words_of(const VerbPage& page, const CLI::App& verb) {
+  Words words;
+  for (const Flag& flag : page.flags) {
+    const CLI::Option* option = verb.get_option_no_throw(fmt::format("--{}", flag.name));
+    if (option == nullptr || option->count() == 0) continue;
+    const std::string text = option->results().back();
+    if (!flag.values.empty()) check_not_a_flag(page, flag, text);
+    check_value(flag, text);
+    words[std::string(flag.name)] = text;
+  }
+  return words;
+}
+
+Called call_of_verb(const CLI::App& verb) {
+  const VerbPage& page = *find_verb(verb.get_name());
+  Called called{.verb = std::string(page.name), .word = {}, .words = {}};
+  if (verb.count("--help") > 0) return {.verb = "help", .word = called.verb, .words = {}};
+  called.words = words_of(page, verb);
+  std::vector<std::string> others = verb.remaining();
+  if (!page.word.empty() && !others.empty() && !looks_like_flag(others[0])) {
+    called.word = others[0];
+    others.erase(others.begin());
+  }
+  if (!others.empty()) {
+    if (looks_like_flag(others[0])) refuse_flag(page, others[0]);
+    throw Misuse(fmt::format("{} does not know what to do with '{}'", page.name, shown(others[0])),
+                 fmt::format("see foci help {}", page.name));
+  }
+  return called;
+}
+
+}  // namespace
+
+Called read_call(const std::vector<std::string>& arguments) {
+  static const std::unique_ptr<CLI::App> tree = build_tree();
+  try {
+    tree->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::Error& fault) {
+    refuse_parse(arguments, fault);
+  }
+  const auto verbs = tree->get_subcommands();
+  if (verbs.empty()) {
+    if (tree->count("--version") > 0) return {.verb = "version", .word = {}, .words = {}};
+    if (tree->count("--help") > 0) return {.verb = "help", .word = {}, .words = {}};
+    const auto others = tree->remaining();
+    if (!others.empty()) refuse_verb(others[0]);
+    throw Misuse("no verb given",
+                 fmt::format("verbs: {}; start with foci --help", listed(verb_names())));
+  }
+  const auto strays = tree->remaining();
+  if (!strays.empty()) {
+    if (looks_like_flag(strays[0])) refuse_verb(strays[0]);
+    throw Misuse(fmt::format("{} does not know what to do with '{}'", verbs[0]->get_name(),
+                             shown(strays[0])),
+                 fmt::format("see foci help {}", verbs[0]->get_name()));
+  }
+  return call_of_verb(*verbs[0]);
+}
+
+}  // namespace foci::cli

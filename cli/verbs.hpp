@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a command line asks for, as plain structs: parse() makes one and touches nothing else, run()
+// does it.
+#pragma once
+
+#include "cli/flags.hpp"
+#include "cli/problem.hpp"
+
+#include <foci/call.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace foci::cli {
+
+struct Common {
+  bool json = false;
+  bool quiet = false;
+  std::uint64_t seed = 0;
+  int threads = 0;  ///< 0 = one per core
+};
+
+/// The mechanism flags: as words, because a file's metadata may complete them, and as options.
+struct Mechanism {
+  Words words;
+  Options how;                 ///< of the words alone; not set when from_metadata
+  std::optional<DType> dtype;  ///< --dtype
+  bool from_metadata = false;
+};
+
+struct Info {
+  Common common;
+  bool markdown = false;
+};
+
+struct Attend {
+  Common common;
+  std::string in, out;
+  Mechanism mechanism;
+};
+
+struct Check {
+  Common common;
+  std::optional<std::string> in;
+  Sizes sizes;  ///< when there is no file
+  Mechanism mechanism;
+};
+
+enum class Pass { forward, backward, both };
+
+struct Bench {
+  Common common;
+  Sizes sizes;
+  Mechanism mechanism;
+  Pass pass = Pass::forward;
+  bool stats = false;
+};
+
+struct Compare {
+  Common common;
+  Sizes sizes;
+  DType dtype = DType::f32;
+  Backend backend = Backend::automatic;
+  bool causal = false;
+};
+
+struct Completion {
+  std::string shell;
+};
+struct Manual {};
+struct Help {
+  std::string verb;  ///< empty = all of them
+};
+struct Version {};
+
+using Verb = std::variant<Info, Attend, Check, Bench, Compare, Completion, Manual, Help, Version>;
+
+/// `arguments` without the program's name. Reads no file; throws Misuse and nothing else.
+Verb parse(const std::vector<std::string>& arguments);
+
+/// Each returns the exit status: 0, or 1 when a check failed. Throws Misuse and the library's
+/// errors.
+int run(const Info&);
+int run(const Attend&);
+int run(const Check&);
+int run(const Bench&);
+int run(const Compare&);
+int run(const Completion&);
+int run(const Manual&);
+int run(const Help&);
+int run(const Version&);
+
+/// Parses and runs; prints errors to standard error. Returns the exit status: 0 ok, 1 failed, 2
+/// misuse.
+int run_command(const std::vector<std::string>& arguments);
+
+}  // namespace foci::cli
