@@ -23,6 +23,7 @@ void want_rank4(std::string_view name, const View& view, std::string_view meanin
     throw InvalidArgument(fmt::format("{} has shape {}; it must be {}", name, to_string(view.sizes()), meaning));
   }
   want_floating(name, view);
+  want_memory(name, view);
 }
 
 Sizes sizes_of(const Inputs& from) {
@@ -53,6 +54,7 @@ void check_offsets(std::string_view name, const View& offsets, std::int64_t tota
   if (offsets.dtype != DType::i64 && offsets.dtype != DType::i32) {
     throw InvalidArgument(fmt::format("{} has type {}; it must be i64 or i32", name, foci::name_of(offsets.dtype)));
   }
+  want_memory(name, offsets);
   std::int64_t last = 0;
   for (std::int64_t s = 0; s < offsets.shape[0]; ++s) {
     const std::int64_t at = metric::offset(offsets, s);
@@ -195,6 +197,7 @@ void check_given(const Problem& p) {
                                       name_of(p.how.metric)));
   }
   if (!p.from.metric) throw InvalidArgument("metric given needs the tensor `metric`, which is missing");
+  want_memory("metric", p.from.metric);
   p.full ? check_given_full(p) : check_given_diagonal(p);
 }
 

@@ -12,11 +12,20 @@
 
 namespace foci::checks {
 
+/// A view with elements that points somewhere, none of its sizes below 0.
+inline void want_memory(std::string_view name, const View& view) {
+  for (const std::int64_t size : view.sizes()) {
+    if (size < 0) throw InvalidArgument(fmt::format("{} has shape {}: sizes are not negative", name, to_string(view.sizes())));
+  }
+  if (view && view.count() > 0 && !view.data) throw InvalidArgument(fmt::format("{} has no memory behind it", name));
+}
+
 inline void want_shape(std::string_view name, const View& view, const Shape& shape, std::string_view meaning) {
   if (!std::ranges::equal(view.sizes(), shape)) {
     throw InvalidArgument(fmt::format("{} has shape {}; it must be {} = {}", name, to_string(view.sizes()), meaning,
                                       to_string(shape)));
   }
+  want_memory(name, view);
 }
 
 inline void want_floating(std::string_view name, const View& view) {

@@ -57,7 +57,7 @@ class FullRows {
   void finish(const View& dmetric, Accumulate how, T* dk) {
     if (!back_ || chunk_ < 0) return;
     formula.end_backward(dk);
-    if (dmetric) store_matrix(dmetric, chunk_, formula.dP, how);
+    if (dmetric && chunk_ < chunks()) store_matrix(dmetric, chunk_, formula.dP, how);  // no keys, no chunks
     if (p_.through && p_.metric<KeyCovariance>()) formula.through_estimate(dk);
   }
 

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decoding token by token, or a few at a time, gives what the full causal pass gives; by the tolerance rule of the
+// type, and in double to rounding.
+#include "mechanisms.hpp"
+#include "thrown.hpp"
+
+#include <foci/decode.hpp>
+#include <foci/error.hpp>
+
+#include <gtest/gtest.h>
+
+namespace foci {
+namespace {
+
+using namespace cases;
+
+/// Tokens [begin, end) of every input.
+Inputs tokens(const Made& made, std::int64_t begin, std::int64_t end) {
+  Inputs part = made.inputs();
+  for (View* view : {&part.q, &part.k, &part.v, &part.v_prev, &part.key_bias}) {
+    if (*view) *view = view->sliced(2, begin, end);
+  }
+  if (part.key_mask) part.key_mask = part.key_mask.sliced(1, begin, end);
+  return part;
+}
+
+Outputs rows(const Outputs& to, std::int64_t begin, std::int64_t end) {
+  Outputs part = to;
+  for (View* view : {&part.o, &part.lse, &part.concentration, &part.effective_keys, &part.entropy, &part.largest,
+                     &part.largest_at, &part.metric}) {
+    if (*view && (view != &part.metric || view->shape[2] == to.o.shape[2])) *view = view->sliced(2, begin, end);
+  }
+  return part;
+}
+
+DecoderSizes sizes_of(const Case& c, DType dtype) {
+  return {.B = c.B, .H = c.H, .G = c.G, .D = c.D, .E = c.E, .capacity = c.N, .dtype = dtype};
+}
+
+/// 0 where both are the same infinity.
+double apart(double a, double b) { return a == b ? 0 : std::abs(a - b); }
+
+void expect_near(const Made& full, const Made& decoded, double tolerance) {
+  for (const std::string& name : results(full)) {
+    const std::vector<double> want = full[name].values(), got = decoded[name].values();
+    double largest = 0;
+    for (const double x : want) largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_LE(apart(want[i], got[i]), tolerance * (largest + 1e-300)) << name << "[" << i << "]";
+    }
+  }
+}
+
+void compare(const Case& c, const Options& how, std::int64_t step, DType dtype, double tolerance) {
+  Made full(c, 9, dtype), decoded(c, 9, dtype);
+  for (Made* made : {&full, &decoded}) give_metric(*made, how.metric);
+  if (!refused(full.inputs(), how).empty()) return;
+  for (Made* made : {&full, &decoded}) {
+    made->normal("key_bias", {c.B, c.G, c.M}, 1);
+    if (!refused(made->inputs(), how).empty()) *made = Made(c, 9, dtype), give_metric(*made, how.metric);
+  }
+  Outputs whole = all_outputs(full, how), parts = all_outputs(decoded, how);
+  const auto* given = std::get_if<Given>(&how.metric);
+  if (std::holds_alternative<KeyCovariance>(how.metric) || (given && given->extent == Extent::full)) {
+    whole.metric = parts.metric = full.fresh("metric_used", {}, dtype);
+    decoded.fresh("metric_used", {}, dtype);
+  }
+  attend(whole, full.inputs(), how);
+  Decoder decoder(sizes_of(c, dtype), how);
+  for (int again = 0; again < 2; ++again) {  // the second time from a reset decoder
+    for (std::int64_t i = 0; i < c.N; i += step) {
+      const std::int64_t end = std::min(i + step, c.N);
+      decoder.step(rows(parts, i, end), tokens(decoded, i, end));
+    }
+    EXPECT_EQ(decoder.length(), c.N);
+    expect_near(full, decoded, tolerance);
+    decoder.reset();
+  }
+}
+
+TEST(Decode, equals_the_full_pass) {
+  for (const auto& metric : metrics()) {
+    for (const auto& weighting : weightings()) {
+      for (const char* name : {"small", "padded", "left_padded", "holes"}) {
+        for (const std::int64_t step : {1, 4}) {
+          SCOPED_TRACE(metric.name + " " + weighting.name + " " + name);
+          compare(shape(name), {.metric = metric.metric, .weighting = weighting.weighting, .causal = true}, step, DType::f64, 1e-11);
+        }
+      }
+    }
+  }
+}
+
+TEST(Decode, equals_the_full_pass_in_every_type) {
+  for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 2e-5}, {DType::bf16, 2e-2}, {DType::f16, 2e-3}}) {
+    for (const Metric& metric : {Metric(Dot{}), Metric(LayerChange{}), Metric(KeyCovariance{.period = 4})}) {
+      compare(shape("holes"), {.metric = metric, .causal = true}, 1, dtype, tolerance);
+    }
+  }
+}
+
+TEST(Decode, crosses_many_chunks) {
+  compare({"long", 1, 2, 1, 300, 300, 8, 8, Masked::holes}, {.metric = KeyCovariance{.ridge = 1e-3}, .causal = true}, 7, DType::f64, 1e-10);
+}
+
+class DecoderMessages : public testing::Test {
+ protected:
+  DecoderSizes sizes_{.B = 1, .H = 2, .G = 1, .D = 4, .E = 4, .capacity = 3, .dtype = DType::f64};
+  Options how_{.causal = true};
+  Made token_{{"token", 1, 2, 1, 1, 1, 4, 4}};
+
+  Outputs to() { return {.o = token_.fresh("o", {token_.c.B, token_.c.H, token_.c.N, token_.c.E}, token_.dtype)}; }
+  std::string when_made() {
+    return thrown<InvalidArgument>([&] { Decoder decoder(sizes_, how_); });
+  }
+  std::string when_stepped(Decoder& decoder) {
+    return thrown<InvalidArgument>([&] { decoder.step(to(), token_.inputs()); });
+  }
+};
+
+TEST_F(DecoderMessages, about_options_and_sizes) {
+  how_.causal = false;
+  EXPECT_EQ(when_made(), "a decoder attends to the past only: set causal");
+  how_ = {.metric = LayerChange{.scope = Scope::sequence}, .causal = true, .allow_leak = true};
+  EXPECT_EQ(when_made(), "a decoder never sees the whole sequence: its scope is prefix");
+  how_ = {.causal = true};
+  sizes_.G = 3;
+  EXPECT_NE(when_made().find("H a multiple of G"), std::string::npos);
+  sizes_.G = 1;
+  sizes_.dtype = DType::i64;
+  EXPECT_EQ(when_made(), "decoder type i64; it must be f64, f32, bf16 or f16");
+  sizes_.dtype = DType::f64;
+  how_.backend = Backend::cuda;
+  EXPECT_EQ(thrown<Unsupported>([&] { Decoder decoder(sizes_, how_); }), "this build decodes on backend ref only");
+}
+
+TEST_F(DecoderMessages, about_a_step_and_it_leaves_the_state_alone) {
+  Decoder decoder(sizes_, how_);
+  decoder.step(to(), token_.inputs());
+
+  Made wrong({"wrong", 1, 2, 1, 1, 1, 8, 4});
+  std::swap(wrong, token_);
+  EXPECT_EQ(when_stepped(decoder), "the step has B 1, H 2, G 1, D 8, E 4; the decoder was made for 1, 2, 1, 4, 4");
+  token_ = Made({"cross", 1, 2, 1, 1, 2, 4, 4});
+  EXPECT_EQ(when_stepped(decoder), "a step brings as many queries as keys; it has 1 and 2");
+  token_ = Made({"long", 1, 2, 1, 3, 3, 4, 4});
+  EXPECT_EQ(when_stepped(decoder), "the decoder holds 1 of 3 tokens; 3 more do not fit");
+  token_ = Made({"token", 1, 2, 1, 1, 1, 4, 4}, 1, DType::f32);
+  EXPECT_EQ(when_stepped(decoder), "the step's type is f32; the decoder was made for f64");
+
+  token_ = std::move(wrong);
+  token_.put("q", Tensor::copy(Made({"other", 1, 2, 1, 1, 1, 4, 4}, 8)["q"], DType::f64));
+  token_.put("v", Tensor::copy(Made({"other", 1, 2, 1, 1, 1, 4, 4}, 8)["v"], DType::f64));
+  decoder.step(to(), token_.inputs());
+  const std::vector<double> disturbed = token_["o"].values();
+  Decoder calm(sizes_, how_);
+  Made first({"token", 1, 2, 1, 1, 1, 4, 4});
+  calm.step({.o = first.fresh("o", {1, 2, 1, 4}, DType::f64)}, first.inputs());
+  calm.step(to(), token_.inputs());
+  EXPECT_EQ(disturbed, token_["o"].values());
+  EXPECT_EQ(decoder.length(), 2);
+}
+
+TEST_F(DecoderMessages, about_what_it_does_not_do) {
+  how_.metric = KeyCovariance{};
+  Decoder decoder(sizes_, how_);
+  Outputs to = this->to();
+  to.metric = token_.fresh("metric_used", metric_shape(token_.inputs(), how_), DType::f64);
+  EXPECT_EQ(thrown<InvalidArgument>([&] { decoder.step(to, token_.inputs()); }),
+            "a decoder does not write out a full metric, its status or its scale");
+  Tensor offsets(DType::i64, {2});
+  offsets.data<std::int64_t>()[1] = 1;
+  Inputs packed = token_.inputs();
+  packed.q_offsets = packed.k_offsets = offsets;
+  EXPECT_EQ(thrown<InvalidArgument>([&] { decoder.step(this->to(), packed); }),
+            "a decoder takes no packed sequences: use one decoder a sequence");
+}
+
+}  // namespace
+}  // namespace foci

@@ -1,0 +1,4 @@
+foci_test(attend/golden_test.cpp)
+foci_test(attend/exact_test.cpp)
+foci_test(attend/decode_test.cpp)
+foci_test(attend/shapes_test.cpp)

@@ -1,0 +1,1 @@
+foci_test(ref/gradients_test.cpp)
