@@ -155,6 +155,7 @@ void check(const std::string& path, const std::string& name, const View& view) {
 /// Largest element first, so that every tensor is aligned for its type; then by name.
 std::vector<const Item*> in_file_order(const std::map<std::string, View>& tensors) {
   std::vector<const Item*> order;
+  order.reserve(tensors.size());
   for (const Item& item : tensors) order.push_back(&item);
   std::stable_sort(order.begin(), order.end(), [](const Item* a, const Item* b) {
     return size_of(a->second.dtype) > size_of(b->second.dtype);

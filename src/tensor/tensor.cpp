@@ -94,7 +94,9 @@ To convert(Wide x) {
   if constexpr (std::is_same_v<To, Byte>) {
     return Byte{std::uint8_t(x != 0)};
   } else if constexpr (std::is_integral_v<To>) {
-    if (x != x) return 0;
+    if constexpr (std::is_floating_point_v<Wide>) {
+      if (std::isnan(x)) return 0;
+    }
     if (x <= Wide(Limits::min())) return Limits::min();
     return x >= Wide(Limits::max()) ? Limits::max() : To(x);
   } else {
@@ -258,6 +260,11 @@ Tensor::Tensor(DType dtype, std::span<const std::int64_t> shape) : view_(nullptr
 
 Tensor Tensor::copy(const View& from, DType dtype) {
   Tensor to(dtype, from.sizes());
+  if (!to.view_.data || from.count() == 0) return to;  // absent or empty
+  if (!from.data) {
+    throw InvalidArgument("a view of shape " + to_string(from.sizes()) +
+                          " without data; a copy needs an address to read from");
+  }
   with_type(from.dtype, from.data, [&]<class From>(From* source) {
     with_type(dtype, to.view_.data, [&]<class To>(To* target) {
       for_each_offset(from, [&](std::int64_t offset) {

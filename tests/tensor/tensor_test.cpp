@@ -148,6 +148,14 @@ TEST(Tensor, CopyFollowsStrides) {
   EXPECT_EQ(Tensor::copy(backwards, DType::f16).values(), (std::vector<double>{5, 4, 3}));
 }
 
+TEST(Tensor, CopyNeedsData) {
+  EXPECT_EQ(thrown<InvalidArgument>([] {
+              Tensor::copy(View(nullptr, DType::f32, Shape{2, 3}), DType::f32);
+            }),
+            "a view of shape (2, 3) without data; a copy needs an address to read from");
+  EXPECT_EQ(Tensor::copy(View(nullptr, DType::f32, Shape{0, 3}), DType::f32).view().rank, 2);
+}
+
 TEST(Tensor, CopyBetweenAllTypes) {
   const double data[] = {0, 1, 2, 200};
   for (DType from : all_types) {
