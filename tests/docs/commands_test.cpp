@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <sstream>
 
 #include <unistd.h>
 
@@ -50,6 +51,27 @@ TEST(Pages, CommandsWork) {
   EXPECT_GT(commands, 12);
 }
 
+/// "dot x softmax ... 0.521": both ends of the line stand in one line of the real output.
+TEST(Pages, TheComparisonInTheReadmeIsReal) {
+  const house::Ran ran = Root().run("build/foci compare");
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  std::vector<std::string> printed;
+  std::istringstream output(ran.output);
+  for (std::string line; std::getline(output, line);) printed.push_back(line);
+  const auto blocks = docs::blocks(FOCI_SOURCE_DIR, "text");
+  ASSERT_EQ(blocks.size(), 1u);
+  for (const std::string& line : blocks[0].lines) {
+    const std::size_t gap = line.find(" ... ");
+    ASSERT_NE(gap, std::string::npos) << line;
+    const std::string begin = line.substr(0, line.find("  ") + 2), end = line.substr(gap + 5);
+    EXPECT_TRUE(std::any_of(
+        printed.begin(), printed.end(),
+        [&](const std::string& real) { return real.starts_with(begin) && real.ends_with(end); }))
+        << line << "\n"
+        << ran.output;
+  }
+}
+
 TEST(Pages, RunBlocksHoldCommandsOnly) {
   for (const docs::Block& block : docs::blocks(FOCI_SOURCE_DIR, "sh run")) {
     for (const std::string& line : block.lines) {
@@ -60,8 +82,8 @@ TEST(Pages, RunBlocksHoldCommandsOnly) {
 }
 
 TEST(Pages, BlocksAreOfKnownKinds) {
-  const std::set<std::string> known = {"",  "sh",    "sh run", "cpp", "cpp run",
-                                       "c", "c run", "cmake",  "json"};
+  const std::set<std::string> known = {"",  "sh",    "sh run", "cpp",  "cpp run",
+                                       "c", "c run", "cmake",  "json", "text"};
   for (const fs::path& page : docs::pages(FOCI_SOURCE_DIR)) {
     for (const docs::Block& block : docs::blocks_of(page)) {
       EXPECT_TRUE(known.contains(block.kind))

@@ -19,6 +19,14 @@ add_custom_command(OUTPUT ${docs_made}
   DEPENDS docs_write_blocks ${docs_pages} ${PROJECT_SOURCE_DIR}/README.md
   VERBATIM)
 list(GET docs_made 0 docs_cpp)
+list(GET docs_made 1 docs_c)
 add_executable(docs_pages_test ${docs_cpp})
 target_link_libraries(docs_pages_test PRIVATE foci::foci)
 foci_test_of(docs_pages_test)
+add_executable(docs_pages_c ${docs_c})
+target_link_libraries(docs_pages_c PRIVATE foci::foci)
+set_target_properties(docs_pages_c PROPERTIES
+  RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+add_test(NAME docs_pages_c COMMAND docs_pages_c)
+set_tests_properties(docs_pages_c PROPERTIES LABELS quick TIMEOUT 600)
+add_dependencies(docs_pages_c docs_pages_test)
