@@ -68,18 +68,11 @@ std::vector<Case> faults_of_the_frame() {
   };
 }
 
+const std::string a = "f: tensor \"a\" ";
+
 std::vector<Case> faults_of_a_tensor() {
   const std::string good = R"("dtype":"U8","shape":[2],"data_offsets":[0,2])";
-  const std::string shape_message = "; it needs a list of sizes >= 0";
-  const std::string offsets_message = " in data_offsets; it needs [begin, end]";
   const std::string object_message = "; it needs an object of dtype, shape and data_offsets";
-  const auto shape = [](const std::string& s) {
-    return tensor("\"dtype\":\"F32\",\"data_offsets\":[0,8],\"shape\":" + s, 8);
-  };
-  const auto offsets = [](const std::string& s) {
-    return tensor("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" + s, 8);
-  };
-  const std::string a = "f: tensor \"a\" ";
   return {
       {"IsNull", made_file("{\"a\":null}"), a + "is null" + object_message},
       {"IsList", made_file("{\"a\":[]}"), a + "is a list" + object_message},
@@ -100,6 +93,15 @@ std::vector<Case> faults_of_a_tensor() {
        a + "has unknown dtype \"f32\"; it needs one of the format's, like F32"},
       {"DtypeNumber", tensor(R"("dtype":32)", 0), a + "has dtype 32; it needs a string"},
       {"DtypeList", tensor(R"("dtype":["U8"])", 0), a + "has dtype a list; it needs a string"},
+  };
+}
+
+std::vector<Case> faults_of_a_shape() {
+  const std::string shape_message = "; it needs a list of sizes >= 0";
+  const auto shape = [](const std::string& s) {
+    return tensor("\"dtype\":\"F32\",\"data_offsets\":[0,8],\"shape\":" + s, 8);
+  };
+  return {
       {"ShapeString", shape("\"2\""), a + "has \"2\" as shape" + shape_message},
       {"ShapeNumber", shape("2"), a + "has 2 as shape" + shape_message},
       {"ShapeNegative", shape("[-2]"), a + "has -2 as shape" + shape_message},
@@ -118,6 +120,15 @@ std::vector<Case> faults_of_a_tensor() {
        a + "has a shape too large; it needs fewer than 2^61 bytes"},
       {"WrapsToTheRightSize", shape("[4611686018427387906]"),
        a + "has a shape too large; it needs fewer than 2^61 bytes"},
+  };
+}
+
+std::vector<Case> faults_of_offsets() {
+  const std::string offsets_message = " in data_offsets; it needs [begin, end]";
+  const auto offsets = [](const std::string& s) {
+    return tensor("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" + s, 8);
+  };
+  return {
       {"OneOffset", offsets("[8]"), a + "has 1 numbers in data_offsets; it needs 2"},
       {"ThreeOffsets", offsets("[0,8,8]"), a + "has 8" + offsets_message},
       {"NegativeOffset", offsets("[-1,7]"), a + "has -1" + offsets_message},
@@ -186,6 +197,8 @@ TEST_P(Refused, WithItsOwnMessage) { EXPECT_EQ(refusal(GetParam().file), GetPara
 const auto name_of_case = [](const testing::TestParamInfo<Case>& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Frame, Refused, testing::ValuesIn(faults_of_the_frame()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Tensor, Refused, testing::ValuesIn(faults_of_a_tensor()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Shape, Refused, testing::ValuesIn(faults_of_a_shape()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Offsets, Refused, testing::ValuesIn(faults_of_offsets()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(File, Refused, testing::ValuesIn(faults_between_tensors()), name_of_case);
 
 TEST(Header, DeepNestingEndsAtOnce) {
