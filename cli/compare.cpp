@@ -31,9 +31,11 @@ struct Row {
 };
 
 std::string title(const Options& how) {
-  const bool distance = resolved(how, 1).value("form", "") == "distance";
-  return fmt::format("{}{} x {}{}", metric_name(how.metric), distance ? " (distance)" : "",
-                     weighting_name(how.weighting), how.causal ? ", causal" : "");
+  const Json flags = resolved(how, 1);
+  return fmt::format(
+      "{}{} x {}{}{}", metric_name(how.metric),
+      flags.value("form", "") == "distance" ? " (distance)" : "", weighting_name(how.weighting),
+      flags.value("content", false) ? " (content)" : "", how.causal ? ", causal" : "");
 }
 
 Options options_for(const std::string& metric, const std::string& weighting, const Compare& verb) {
@@ -52,7 +54,8 @@ bool is_refused(const std::vector<Support>& refused, const Options& how) {
   });
 }
 
-/// Every metric with softmax; every other weighting with dot and with layer-change.
+/// Every metric with softmax, Euclidean dot too; every other weighting with dot and with
+/// layer-change.
 std::vector<Row> rows_for(const Compare& verb, const std::vector<Support>& refused) {
   std::vector<std::string> metrics, weightings;
   for (const Flag& flag : find_verb("attend")->flags) {
@@ -73,6 +76,10 @@ std::vector<Row> rows_for(const Compare& verb, const std::vector<Support>& refus
   for (const std::string& weighting : weightings) {
     if (weighting == "softmax") continue;
     for (const char* metric : {"dot", "layer-change"}) add(options_for(metric, weighting, verb));
+  }
+  for (const char* metric : {"dot", "layer-change"}) {
+    rows.push_back({.how = options_for(metric, "decay", verb)});
+    std::get<Decay>(rows.back().how.weighting).content = true;
   }
   return rows;
 }

@@ -119,16 +119,24 @@ Compared compare(Forward& forward, const Tensor& x, const Tensor& gradient,
   return *best;
 }
 
-/// The metric of `exact` as a constant. Only one scale and one chunk can be handed in as `given`.
+/// The same call with its metric, and the scale it found, as constants.
 struct Frozen {
   Problem problem;
   Options how;
 };
 
+/// c P in place of P, and 1 in place of c: heads with scales of their own fit into one call.
+void absorb_scale(Frozen& constant, const Tensor& scale) {
+  const auto c = numbers(scale), P = numbers(constant.problem.tensors.at("metric"));
+  const std::size_t each = P.size() / c.size();
+  for (std::size_t i = 0; i < P.size(); ++i) P[i] *= c[i / each];
+  constant.how.scale = 1.0;
+}
+
+/// Nothing for dot, which has no metric, and for chunks, which `given` cannot hold.
 std::optional<Frozen> frozen(const Problem& problem, const Options& how, const Tensors& exact) {
   const bool chunks = is_full(how.metric) && scope_of(how) == Scope::prefix;
-  if (exact.count("metric") == 0 || chunks || std::holds_alternative<MatchDot>(how.scale))
-    return {};
+  if (exact.count("metric") == 0 || chunks) return {};
   Frozen constant{.problem = converted(problem, DType::f64), .how = how};
   constant.problem.tensors["metric"] = Tensor::copy(exact.at("metric"), DType::f64);
   Given given{.extent = is_full(how.metric) ? Extent::full : Extent::diagonal};
@@ -139,6 +147,7 @@ std::optional<Frozen> frozen(const Problem& problem, const Options& how, const T
       how.metric);
   constant.how.metric = given;
   constant.how.metric_grad = MetricGrad::standard;
+  if (exact.count("scale") > 0) absorb_scale(constant, exact.at("scale"));
   return constant;
 }
 
@@ -147,15 +156,31 @@ bool is_through(const Options& how) {
                                                  : how.metric_grad == MetricGrad::through;
 }
 
-/// Which inputs can be held against differences of this very call, and why not the others.
-std::string why_not(const std::string& name, const Options& how) {
-  const bool follows = is_estimated(how.metric) && name != "q" && name != "key_bias";
+/// What differences of an input say: the call as it is, the call with a constant metric, or
+/// nothing.
+struct Plan {
+  enum class Kind { live, still, zero, skip } kind = Kind::live;
+  std::string note;
+};
+
+Plan plan_for(const std::string& name, const Options& how, const std::optional<Frozen>& constant) {
+  using Kind = Plan::Kind;
+  const bool detached = is_estimated(how.metric) && !is_through(how);
+  const bool matched = std::holds_alternative<MatchDot>(how.scale);
   const bool covariance = std::holds_alternative<KeyCovariance>(how.metric);
-  if (!follows || (covariance && name != "k")) return {};
-  if (std::holds_alternative<MatchDot>(how.scale)) {
-    return "the scale found by --scale auto is a constant to the gradient";
+  if (name == "metric") {
+    if (matched) return {Kind::skip, "--scale auto has been absorbed into the metric"};
+    return constant ? Plan{Kind::still, {}}
+                    : Plan{Kind::skip, "its chunks cannot be handed in as given"};
   }
-  return is_through(how) ? "" : "the estimate is detached and cannot be handed in as a constant";
+  if (detached && name == "v_prev") return {Kind::zero, {}};
+  if (matched && !detached && covariance && name == "k") {
+    return {Kind::skip, "it follows the estimate but not the scale that --scale auto found"};
+  }
+  if (constant && (detached || matched)) return {Kind::still, {}};
+  if (detached && name == "k")
+    return {Kind::skip, "the detached chunks cannot be handed in as given"};
+  return {};
 }
 
 }  // namespace
@@ -165,8 +190,7 @@ std::vector<Finding> difference_findings(const Problem& problem, const Options& 
   Options ref = how;
   ref.backend = Backend::ref;
   const Tensors exact = answers(problem, ref, threads);
-  auto constant = frozen(problem, ref, exact);
-  const bool detached = is_estimated(how.metric) && !is_through(how);
+  const auto constant = frozen(problem, ref, exact);
   Forward live(problem, ref, threads);
   std::optional<Forward> still;
   if (constant) still.emplace(constant->problem, constant->how, threads);
@@ -175,27 +199,23 @@ std::vector<Finding> difference_findings(const Problem& problem, const Options& 
   for (const char* name : {"q", "k", "v", "v_prev", "key_bias", "metric"}) {
     const std::string gradient = std::string("d") + name;
     if (exact.count(gradient) == 0) continue;
-    Finding finding{.name = gradient, .against = "finite differences", .note = {}};
-    const bool is_metric = gradient == "dmetric";
-    const bool hold = constant && (detached || is_metric) && gradient != "dv_prev";
-    if (detached && gradient == "dv_prev") {
+    const Plan plan = plan_for(name, ref, constant);
+    Finding finding{.name = gradient, .against = "finite differences", .note = plan.note};
+    if (plan.kind == Plan::Kind::zero) {
       finding.error = largest(exact.at(gradient));
       finding.passed = finding.error == 0;
-    } else if (!hold && (is_metric || !why_not(name, how).empty())) {
-      finding.note =
-          is_metric ? "the metric cannot be handed in as a constant" : why_not(name, how);
-    } else {
-      const Problem& moving = hold ? constant->problem : problem;
-      const Tensor& x = moving.tensors.at(name);
-      Compared worst_of;
+    } else if (plan.kind != Plan::Kind::skip) {
+      const bool hold = plan.kind == Plan::Kind::still;
+      const Tensor& x = (hold ? constant->problem : problem).tensors.at(name);
+      Compared furthest;
       for (int i = 0; i < directions; ++i) {
         const auto u = direction(name, x, ref, draw);
         const Compared now = compare(hold ? *still : live, x, exact.at(gradient), u);
-        if (i == 0 || now.strain() > worst_of.strain()) worst_of = now;
+        if (i == 0 || now.strain() > furthest.strain()) furthest = now;
       }
-      finding.error = worst_of.error;
-      finding.tolerance = worst_of.tolerance;
-      finding.passed = worst_of.strain() <= 1;
+      finding.error = furthest.error;
+      finding.tolerance = furthest.tolerance;
+      finding.passed = furthest.strain() <= 1;
     }
     findings.push_back(finding);
   }

@@ -320,7 +320,9 @@ std::string described(const Options& how, std::int64_t D) {
   const Json flags = resolved(how, D);
   for (const auto& [name, value] : flags.items()) {
     if (name == "metric" || name == "weighting" || value == false) continue;
-    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    const std::string text = value.is_string()         ? value.get<std::string>()
+                             : value.is_number_float() ? fmt::format("{:.6g}", value.get<double>())
+                                                       : value.dump();
     const std::string part = value == true ? name : fmt::format("{} {}", name, text);
     (takers<Metric>(name).empty() && name != "seed" ? weighting : metric).push_back(part);
   }
