@@ -21,7 +21,8 @@ struct Case {
   Masked masked = Masked::nothing;
 };
 
-/// Awkward on purpose: one query, one over a tile, more queries than keys, wide values, nothing to see.
+/// Awkward on purpose: one query, one over a tile, more queries than keys, wide values, nothing to
+/// see.
 inline const std::vector<Case>& shapes() {
   static const std::vector<Case> table = {
       {"small", 2, 4, 2, 9, 9, 4, 4},
@@ -55,7 +56,8 @@ class Made {
   Case c;
   DType dtype;
 
-  explicit Made(const Case& of, std::uint64_t seed = 1, DType type = DType::f64, double size = 1) : c(of), dtype(type), random_(seed) {
+  explicit Made(const Case& of, std::uint64_t seed = 1, DType type = DType::f64, double size = 1)
+      : c(of), dtype(type), random_(seed) {
     normal("q", {c.B, c.H, c.N, c.D}, size);
     normal("k", {c.B, c.G, c.M, c.D}, size);
     normal("v", {c.B, c.G, c.M, c.E}, size);
@@ -67,11 +69,14 @@ class Made {
   const Tensor& normal(const std::string& name, const Shape& shape, double size) {
     Tensor wide(DType::f64, shape);
     std::normal_distribution<double> draw;
-    for (std::int64_t i = 0; i < wide.view().count(); ++i) wide.data<double>()[i] = size * double(float(draw(random_)));
+    for (std::int64_t i = 0; i < wide.view().count(); ++i)
+      wide.data<double>()[i] = size * double(float(draw(random_)));
     return tensors_[name] = Tensor::copy(wide, dtype);
   }
 
-  const Tensor& put(const std::string& name, Tensor tensor) { return tensors_[name] = std::move(tensor); }
+  const Tensor& put(const std::string& name, Tensor tensor) {
+    return tensors_[name] = std::move(tensor);
+  }
   const Tensor& operator[](const std::string& name) const { return tensors_.at(name); }
 
   /// A tensor to be written to, filled with NaN so that what is left out shows.
@@ -93,8 +98,13 @@ class Made {
   }
 
   Inputs inputs() const {
-    return {.q = find("q"), .k = find("k"), .v = find("v"), .v_prev = find("v_prev"), .key_mask = find("key_mask"),
-            .key_bias = find("key_bias"), .metric = find("metric")};
+    return {.q = find("q"),
+            .k = find("k"),
+            .v = find("v"),
+            .v_prev = find("v_prev"),
+            .key_mask = find("key_mask"),
+            .key_bias = find("key_bias"),
+            .metric = find("metric")};
   }
 
  private:

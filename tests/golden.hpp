@@ -25,23 +25,28 @@ inline std::vector<std::string> files() {
 }
 
 template <class E>
-E pick(const nlohmann::json& o, const char* key, E otherwise, const std::map<std::string, E>& names) {
+E pick(const nlohmann::json& o, const char* key, E otherwise,
+       const std::map<std::string, E>& names) {
   return o.contains(key) ? names.at(o.at(key).get<std::string>()) : otherwise;
 }
 
 inline void take_diagonal(const nlohmann::json& o, auto& metric) {
   if constexpr (requires { metric.form; }) {
-    metric.form = pick(o, "form", Form::product, {{"product", Form::product}, {"distance", Form::distance}});
+    metric.form =
+        pick(o, "form", Form::product, {{"product", Form::product}, {"distance", Form::distance}});
   }
   if constexpr (requires { metric.normalize; }) {
-    metric.normalize = pick(o, "normalize", Normalize::max,
-                            {{"max", Normalize::max}, {"mean", Normalize::mean}, {"none", Normalize::none}});
+    metric.normalize =
+        pick(o, "normalize", Normalize::max,
+             {{"max", Normalize::max}, {"mean", Normalize::mean}, {"none", Normalize::none}});
   }
   if constexpr (requires { metric.reduce; }) {
-    metric.reduce = pick(o, "reduce", Reduce::mean, {{"mean", Reduce::mean}, {"median", Reduce::median}});
+    metric.reduce =
+        pick(o, "reduce", Reduce::mean, {{"mean", Reduce::mean}, {"median", Reduce::median}});
   }
   if constexpr (requires { metric.scope; }) {
-    metric.scope = pick(o, "scope", Scope::automatic, {{"sequence", Scope::sequence}, {"prefix", Scope::prefix}});
+    metric.scope = pick(o, "scope", Scope::automatic,
+                        {{"sequence", Scope::sequence}, {"prefix", Scope::prefix}});
   }
 }
 
@@ -63,9 +68,13 @@ inline Metric metric_of(const nlohmann::json& o) {
 
 inline Weighting weighting_of(const nlohmann::json& o) {
   const Rescale rescale = pick(o, "rescale", Rescale::length,
-                               {{"length", Rescale::length}, {"l1", Rescale::l1}, {"l2", Rescale::l2}, {"none", Rescale::none}});
+                               {{"length", Rescale::length},
+                                {"l1", Rescale::l1},
+                                {"l2", Rescale::l2},
+                                {"none", Rescale::none}});
   const Feature feature =
-      pick(o, "feature", Feature::elu1, {{"elu1", Feature::elu1}, {"relu", Feature::relu}, {"exp", Feature::exp}});
+      pick(o, "feature", Feature::elu1,
+           {{"elu1", Feature::elu1}, {"relu", Feature::relu}, {"exp", Feature::exp}});
   return pick<Weighting>(o, "weighting", Softmax{},
                          {{"softmax", Softmax{}},
                           {"relu2", Relu2{rescale}},
@@ -85,8 +94,14 @@ inline Options options_of(const Safetensors& file) {
 }
 
 inline Inputs inputs_of(const Safetensors& file) {
-  return {.q = file.find("q"), .k = file.find("k"), .v = file.find("v"), .v_prev = file.find("v_prev"),
-          .key_mask = file.find("key_mask"), .key_bias = file.find("key_bias"), .metric = {}, .q_offsets = {},
+  return {.q = file.find("q"),
+          .k = file.find("k"),
+          .v = file.find("v"),
+          .v_prev = file.find("v_prev"),
+          .key_mask = file.find("key_mask"),
+          .key_bias = file.find("key_bias"),
+          .metric = {},
+          .q_offsets = {},
           .k_offsets = {}};
 }
 

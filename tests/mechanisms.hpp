@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every metric and weighting that tests walk through, with the options that change their formulas, and the calls
-// that compute all there is to compute.
+// Every metric and weighting that tests walk through, with the options that change their formulas,
+// and the calls that compute all there is to compute.
 #pragma once
 
 #include "cases.hpp"
@@ -77,7 +77,8 @@ inline void give_metric(Made& made, const Metric& metric, std::int64_t rows = 1)
   const DType wide = made.dtype == DType::f64 ? DType::f64 : DType::f32;
   if (given->extent == Extent::diagonal) {
     Tensor m = Tensor::copy(made.normal("metric", {c.B, c.G, rows, c.D}, 1), DType::f64);
-    for (std::int64_t i = 0; i < m.view().count(); ++i) m.data<double>()[i] = std::abs(m.data<double>()[i]) + 0.1;
+    for (std::int64_t i = 0; i < m.view().count(); ++i)
+      m.data<double>()[i] = std::abs(m.data<double>()[i]) + 0.1;
     made.put("metric", Tensor::copy(m, wide));
     return;
   }
@@ -88,7 +89,8 @@ inline void give_metric(Made& made, const Metric& metric, std::int64_t rows = 1)
       for (std::int64_t j = 0; j < c.D; ++j) {
         double sum = i == j ? 0.3 : 0.0;
         for (std::int64_t l = 0; l < c.D; ++l) {
-          sum += a.data<double>()[(s * c.D + i) * c.D + l] * a.data<double>()[(s * c.D + j) * c.D + l] / double(c.D);
+          sum += a.data<double>()[(s * c.D + i) * c.D + l] *
+                 a.data<double>()[(s * c.D + j) * c.D + l] / double(c.D);
         }
         P.data<double>()[(s * c.D + i) * c.D + j] = sum;
       }
@@ -99,7 +101,8 @@ inline void give_metric(Made& made, const Metric& metric, std::int64_t rows = 1)
 
 inline bool sums_to_one(const Weighting& weighting) {
   const auto* decay = std::get_if<Decay>(&weighting);
-  return std::holds_alternative<Softmax>(weighting) || std::holds_alternative<Linear>(weighting) || (decay && !decay->content);
+  return std::holds_alternative<Softmax>(weighting) || std::holds_alternative<Linear>(weighting) ||
+         (decay && !decay->content);
 }
 
 /// Every output the mechanism has, freshly made inside `made`.
@@ -131,15 +134,17 @@ inline Gradients all_gradients(Made& made, const Options& how) {
   to.dv_prev = made.fresh("dv_prev", {c.B, c.G, c.M, c.E}, made.dtype);
   const Shape metric = metric_shape(made.inputs(), how);
   if (!metric.empty()) to.dmetric = made.fresh("dmetric", metric, wide);
-  if (const View bias = made.find("key_bias")) to.dkey_bias = made.fresh("dkey_bias", {bias.sizes().begin(), bias.sizes().end()}, wide);
+  if (const View bias = made.find("key_bias"))
+    to.dkey_bias = made.fresh("dkey_bias", {bias.sizes().begin(), bias.sizes().end()}, wide);
   return to;
 }
 
 /// Names of what all_outputs and all_gradients made, those that are there.
 inline std::vector<std::string> results(const Made& made) {
   std::vector<std::string> names;
-  for (const char* name : {"o", "lse", "concentration", "effective_keys", "entropy", "largest", "largest_at", "metric_used", "dq",
-                           "dk", "dv", "dv_prev", "dmetric", "dkey_bias"}) {
+  for (const char* name :
+       {"o", "lse", "concentration", "effective_keys", "entropy", "largest", "largest_at",
+        "metric_used", "dq", "dk", "dv", "dv_prev", "dmetric", "dkey_bias"}) {
     if (made.find(name)) names.push_back(name);
   }
   return names;

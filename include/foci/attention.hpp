@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention: forward, backward, and what can be asked about them beforehand.
-// Bad input throws InvalidArgument before anything is written.
+// Bad input throws InvalidArgument before anything is written; only a covariance that cannot be
+// factored (NumericalError) is met on the way.
 #pragma once
 
-#include <foci/call.hpp>
 #include <foci/export.h>
+#include <foci/call.hpp>
 
 #include <string>
 #include <string_view>
@@ -16,7 +17,8 @@ namespace foci {
 ///   attend({.o = o}, {.q = q, .k = k, .v = v});
 FOCI_API void attend(const Outputs& to, const Inputs& from, const Options& how = {});
 
-/// The same with the caller's workspace and threads; allocates nothing. Same bits for any thread count.
+/// The same with the caller's workspace and threads; allocates nothing. Same bits for any thread
+/// count.
 FOCI_API void attend(const Outputs& to, const Inputs& from, const Options& how, const Call& call);
 
 /// Gradients of sum(o * d_o). `saved` holds what attend() wrote; a backend uses what helps it.

@@ -16,9 +16,9 @@ namespace foci {
 
 class Executor;
 
-/// B batch, H query heads, G key heads (H a multiple of G), N queries, M keys, D head size, E value size.
-/// Packed sequences: B = 1, tokens of all sequences one after another along N and M, and both offsets
-/// (S+1, first 0, last the total) say where each begins; every sequence is attended alone.
+/// B batch, H query heads, G key heads (H a multiple of G), N queries, M keys, D head size, E value
+/// size. Packed sequences: B = 1, tokens of all sequences one after another along N and M, and both
+/// offsets (S+1, first 0, last the total) say where each begins; every sequence is attended alone.
 struct Inputs {
   View q = {};          ///< (B,H,N,D)
   View k = {};          ///< (B,G,M,D)
@@ -31,8 +31,8 @@ struct Inputs {
   View k_offsets = {};  ///< (S+1) i64 or i32: packed keys
 };
 
-/// Everything but `o` is optional; an absent view is not computed. q's dtype for o; f32 (f64 when q is
-/// f64) for the others; i64 largest_at, i32 status.
+/// Everything but `o` is optional; an absent view is not computed. q's dtype for o; f32 (f64 when q
+/// is f64) for the others; i64 largest_at, i32 status.
 struct Outputs {
   View o = {};               ///< (B,H,N,E)
   View lse = {};             ///< (B,H,N) log of the sum of exp of the scores; softmax only
@@ -42,18 +42,20 @@ struct Outputs {
   View largest = {};         ///< (B,H,N) the largest |a|
   View largest_at = {};      ///< (B,H,N) its lowest index, -1 when the row sees no key
   View metric = {};          ///< metric_shape(): the metric as used
-  View status = {};          ///< key-covariance, metric_shape() without (D,D): how often the ridge was raised
-  View scale = {};           ///< (B,G): the scale that MatchDot chose
+  View status =
+      {};  ///< key-covariance, metric_shape() without (D,D): how often the ridge was raised
+  View scale = {};  ///< (B,G): the scale that MatchDot chose
 };
 
-/// `d_o` comes in; the others go out when present. Shapes and dtypes are those of the tensors they are named after.
+/// `d_o` comes in; the others go out when present. Shapes and dtypes are those of the tensors they
+/// are named after.
 struct Gradients {
-  View d_o = {};        ///< (B,H,N,E) in
-  View dq = {};         ///< (B,H,N,D)
-  View dk = {};         ///< (B,G,M,D)
-  View dv = {};         ///< (B,G,M,E)
-  View dv_prev = {};    ///< (B,G,M,E); zero when the metric is detached
-  View dmetric = {};    ///< metric_shape() (given: the given shape): dm or dP, of the metric as used
+  View d_o = {};      ///< (B,H,N,E) in
+  View dq = {};       ///< (B,H,N,D)
+  View dk = {};       ///< (B,G,M,D)
+  View dv = {};       ///< (B,G,M,E)
+  View dv_prev = {};  ///< (B,G,M,E); zero when the metric is detached
+  View dmetric = {};  ///< metric_shape() (given: the given shape): dm or dP, of the metric as used
   View dkey_bias = {};  ///< key_bias' shape
 };
 
@@ -61,7 +63,8 @@ struct Gradients {
 /// standard: detached for layer-change, flat and jacobian; through for key-covariance.
 enum class MetricGrad { standard, detached, through };
 
-/// Full metrics: one scale per (batch, key head) so that the mean concentration equals dot attention's.
+/// Full metrics: one scale per (batch, key head) so that the mean concentration equals dot
+/// attention's.
 struct MatchDot {};
 /// Standard (1/sqrt(D); 1 for full metrics and for linear), a number, or MatchDot.
 using Scale = std::variant<std::monostate, double, MatchDot>;
@@ -72,8 +75,9 @@ struct Options {
   Metric metric = Dot{};
   Weighting weighting = Softmax{};
   Scale scale = {};
-  bool causal = false;      ///< query i stands at i + (M - N) and sees keys up to there
-  bool allow_leak = false;  ///< lets a causal call use a sequence-wide estimate, future tokens included
+  bool causal = false;  ///< query i stands at i + (M - N) and sees keys up to there
+  bool allow_leak =
+      false;  ///< lets a causal call use a sequence-wide estimate, future tokens included
   MetricGrad metric_grad = MetricGrad::standard;
   Backend backend = Backend::automatic;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token-by-token attention: keeps the keys, the values and the metric's running estimate, and gives for
-// each new token what the full causal pass would give for it.
+// Token-by-token attention: keeps the keys, the values and the metric's running estimate, and gives
+// for each new token what the full causal pass would give for it.
 #pragma once
 
-#include <foci/call.hpp>
 #include <foci/export.h>
+#include <foci/call.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -18,8 +18,9 @@ struct DecoderSizes {
 };
 
 /// Options must be causal; estimates use the prefix scope. Allocates when made, never afterwards.
-///   Decoder decoder({.H = 8, .G = 2, .D = 64, .E = 64, .capacity = 4096}, {.metric = LayerChange{}, .causal = true});
-///   decoder.step({.o = o}, {.q = q, .k = k, .v = v, .v_prev = v_prev});   // q (B,H,1,D): one token
+///   Decoder decoder({.H = 8, .G = 2, .D = 64, .E = 64, .capacity = 4096}, {.metric =
+///   LayerChange{}, .causal = true}); decoder.step({.o = o}, {.q = q, .k = k, .v = v, .v_prev =
+///   v_prev});   // q (B,H,1,D): one token
 class FOCI_API Decoder {
  public:
   Decoder(const DecoderSizes& sizes, const Options& how);
@@ -28,7 +29,8 @@ class FOCI_API Decoder {
   Decoder& operator=(Decoder&&) noexcept;
 
   /// Appends the n >= 1 tokens of k, v [v_prev, key_mask, key_bias] and attends their queries.
-  /// A bad argument leaves the state as it was. `metric` given: the tokens' rows (1|B, G|H, 1|n, D).
+  /// A bad argument leaves the state as it was. `metric` given: the tokens' rows (1|B, G|H, 1|n,
+  /// D).
   void step(const Outputs& to, const Inputs& tokens);
 
   std::int64_t length() const;  ///< tokens taken so far

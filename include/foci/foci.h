@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* foci in C: the structs and calls of attention.hpp and decode.hpp, with errors as return values.
- * Zero-filled structs are valid: an all-zero view is absent, all-zero options are dot softmax attention.
- * Every function may be called from any thread; the last error is kept per thread. */
+ * Zero-filled structs are valid: an all-zero view is absent, all-zero options are dot softmax
+ * attention. Every function may be called from any thread; the last error is kept per thread. */
 #ifndef FOCI_H
 #define FOCI_H
 
@@ -51,7 +51,8 @@ typedef struct foci_view {
 } foci_view;
 
 /* Row-major memory of the given shape; an absent view when rank is not in 1..FOCI_MAX_RANK. */
-FOCI_API foci_view foci_row_major(const void* data, foci_dtype dtype, int rank, const int64_t* shape);
+FOCI_API foci_view foci_row_major(const void* data, foci_dtype dtype, int rank,
+                                  const int64_t* shape);
 
 /* Shapes: B batch, H query heads, G key heads, N queries, M keys, D head size, E value size. */
 typedef struct foci_inputs {
@@ -112,12 +113,25 @@ typedef enum foci_rescale {
   FOCI_RESCALE_NONE
 } foci_rescale;
 typedef enum foci_feature { FOCI_ELU1, FOCI_RELU, FOCI_EXP } foci_feature;
-typedef enum foci_scale_rule { FOCI_SCALE_STANDARD, FOCI_SCALE_NUMBER, FOCI_SCALE_MATCH_DOT } foci_scale_rule;
-typedef enum foci_metric_grad { FOCI_GRAD_STANDARD, FOCI_GRAD_DETACHED, FOCI_GRAD_THROUGH } foci_metric_grad;
-typedef enum foci_backend { FOCI_BACKEND_AUTOMATIC, FOCI_BACKEND_REF, FOCI_BACKEND_CPU, FOCI_BACKEND_CUDA } foci_backend;
+typedef enum foci_scale_rule {
+  FOCI_SCALE_STANDARD,
+  FOCI_SCALE_NUMBER,
+  FOCI_SCALE_MATCH_DOT
+} foci_scale_rule;
+typedef enum foci_metric_grad {
+  FOCI_GRAD_STANDARD,
+  FOCI_GRAD_DETACHED,
+  FOCI_GRAD_THROUGH
+} foci_metric_grad;
+typedef enum foci_backend {
+  FOCI_BACKEND_AUTOMATIC,
+  FOCI_BACKEND_REF,
+  FOCI_BACKEND_CPU,
+  FOCI_BACKEND_CUDA
+} foci_backend;
 
-/* Only the fields of the chosen metric and weighting are looked at. Numbers marked * mean their default
- * when 0; foci_default_options() has every default written out. */
+/* Only the fields of the chosen metric and weighting are looked at. Numbers marked * mean their
+ * default when 0; foci_default_options() has every default written out. */
 typedef struct foci_options {
   foci_metric metric;
   foci_form form;
@@ -125,12 +139,12 @@ typedef struct foci_options {
   foci_normalize normalize;
   foci_scope scope;
   foci_extent extent;
-  double ridge;  /* key-covariance: taken as it is; 1e-6 in foci_default_options() */
-  double prior;  /* key-covariance: < 0 = the standard (0; D under prefix) */
+  double ridge;   /* key-covariance: taken as it is; 1e-6 in foci_default_options() */
+  double prior;   /* key-covariance: < 0 = the standard (0; D under prefix) */
   int64_t period; /* * key-covariance: 64 */
-  double floor;  /* random: 0.1 in foci_default_options() */
-  uint64_t seed; /* random */
-  int64_t layer; /* random */
+  double floor;   /* random: 0.1 in foci_default_options() */
+  uint64_t seed;  /* random */
+  int64_t layer;  /* random */
   foci_weighting weighting;
   foci_rescale rescale;
   foci_feature feature;
@@ -159,15 +173,17 @@ typedef struct foci_call {
 } foci_call;
 
 /* NULL options = the defaults. */
-FOCI_API foci_status foci_attend(const foci_outputs* to, const foci_inputs* from, const foci_options* how,
-                                 const foci_call* call);
-FOCI_API foci_status foci_attend_backward(const foci_gradients* to, const foci_inputs* from, const foci_outputs* saved,
-                                          const foci_options* how, const foci_call* call);
+FOCI_API foci_status foci_attend(const foci_outputs* to, const foci_inputs* from,
+                                 const foci_options* how, const foci_call* call);
+FOCI_API foci_status foci_attend_backward(const foci_gradients* to, const foci_inputs* from,
+                                          const foci_outputs* saved, const foci_options* how,
+                                          const foci_call* call);
 /* Bytes of workspace for either call on `threads` threads. */
-FOCI_API foci_status foci_need(size_t* bytes, const foci_inputs* from, const foci_options* how, int threads);
+FOCI_API foci_status foci_need(size_t* bytes, const foci_inputs* from, const foci_options* how,
+                               int threads);
 /* Rank 0 for dot. */
-FOCI_API foci_status foci_metric_shape(int* rank, int64_t shape[FOCI_MAX_RANK], const foci_inputs* from,
-                                       const foci_options* how);
+FOCI_API foci_status foci_metric_shape(int* rank, int64_t shape[FOCI_MAX_RANK],
+                                       const foci_inputs* from, const foci_options* how);
 
 typedef struct foci_decoder foci_decoder;
 typedef struct foci_decoder_sizes {
@@ -178,7 +194,8 @@ typedef struct foci_decoder_sizes {
 
 /* NULL on failure. Options must be causal. */
 FOCI_API foci_decoder* foci_decoder_make(const foci_decoder_sizes* sizes, const foci_options* how);
-FOCI_API foci_status foci_decoder_step(foci_decoder* decoder, const foci_outputs* to, const foci_inputs* tokens);
+FOCI_API foci_status foci_decoder_step(foci_decoder* decoder, const foci_outputs* to,
+                                       const foci_inputs* tokens);
 FOCI_API int64_t foci_decoder_length(const foci_decoder* decoder);
 FOCI_API void foci_decoder_reset(foci_decoder* decoder);
 FOCI_API void foci_decoder_free(foci_decoder* decoder);

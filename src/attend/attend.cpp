@@ -20,12 +20,14 @@ namespace {
 
 void choose(Backend backend) {
   if (backend == Backend::cpu || backend == Backend::cuda) {
-    throw Unsupported(fmt::format("backend {} is not in this build; it has: ref", backend == Backend::cpu ? "cpu" : "cuda"));
+    throw Unsupported(fmt::format("backend {} is not in this build; it has: ref",
+                                  backend == Backend::cpu ? "cpu" : "cuda"));
   }
 }
 
 std::size_t bytes_needed(const Problem& p, int threads) {
-  return metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { return ref::workspace<S>(p); }) * std::size_t(threads);
+  return metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { return ref::workspace<S>(p); }) *
+         std::size_t(threads);
 }
 
 int threads_of(const Call& call) { return call.threads ? call.threads->threads() : 1; }
@@ -33,18 +35,21 @@ int threads_of(const Call& call) { return call.threads ? call.threads->threads()
 void want_workspace(const Problem& p, const Call& call) {
   const std::size_t needed = bytes_needed(p, threads_of(call));
   if (call.workspace.size() < needed) {
-    throw InvalidArgument(fmt::format("the workspace has {} bytes; this call on {} thread(s) needs {} (see need())",
-                                      call.workspace.size(), threads_of(call), needed));
+    throw InvalidArgument(
+        fmt::format("the workspace has {} bytes; this call on {} thread(s) needs {} (see need())",
+                    call.workspace.size(), threads_of(call), needed));
   }
 }
 
 void run(const Outputs& to, const Problem& p, const Call& call) {
   checks::echo_given(to.metric, p);
-  metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { ref::forward<S>(to, p, call.workspace, call.threads); });
+  metric::with_floating(p.from.q.dtype,
+                        [&]<class S>(S*) { ref::forward<S>(to, p, call.workspace, call.threads); });
 }
 
 void run(const Gradients& to, const Problem& p, const Call& call) {
-  metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { ref::backward<S>(to, p, call.workspace, call.threads); });
+  metric::with_floating(
+      p.from.q.dtype, [&]<class S>(S*) { ref::backward<S>(to, p, call.workspace, call.threads); });
 }
 
 Problem checked(const Outputs& to, const Inputs& from, const Options& how) {
@@ -77,7 +82,9 @@ void checked_run(const To& to, const Inputs& from, const Options& how, const Cal
 
 }  // namespace
 
-void attend(const Outputs& to, const Inputs& from, const Options& how) { checked_run(to, from, how); }
+void attend(const Outputs& to, const Inputs& from, const Options& how) {
+  checked_run(to, from, how);
+}
 
 void attend(const Outputs& to, const Inputs& from, const Options& how, const Call& call) {
   checked_run(to, from, how, call);
@@ -87,17 +94,22 @@ void attend_backward(const Gradients& to, const Inputs& from, const Outputs&, co
   checked_run(to, from, how);
 }
 
-void attend_backward(const Gradients& to, const Inputs& from, const Outputs&, const Options& how, const Call& call) {
+void attend_backward(const Gradients& to, const Inputs& from, const Outputs&, const Options& how,
+                     const Call& call) {
   checked_run(to, from, how, call);
 }
 
 Need need(const Inputs& from, const Options& how, int threads) {
   choose(how.backend);
-  if (threads < 1) throw InvalidArgument(fmt::format("threads is {}; it must be at least 1", threads));
+  if (threads < 1)
+    throw InvalidArgument(fmt::format("threads is {}; it must be at least 1", threads));
   return {.workspace = bytes_needed(checks::check(from, how), threads)};
 }
 
-Shape metric_shape(const Inputs& from, const Options& how) { return checks::metric_shape(checks::check(from, how)); }
+Shape metric_shape(const Inputs& from, const Options& how) {
+  const metric::Index shape = checks::metric_shape(checks::check(from, how));
+  return {shape.sizes().begin(), shape.sizes().end()};
+}
 
 namespace {
 
@@ -121,7 +133,8 @@ std::vector<Support> support() {
       each_of<Weighting>([&]<class W>(const W& w) {
         static_assert(ref::Weighs<W>, "a weighting without src/ref has no definition");
         std::string why = checks::refusal(m, w);
-        if (why.empty() && backend != "ref") why = fmt::format("backend {} is not in this build", backend);
+        if (why.empty() && backend != "ref")
+          why = fmt::format("backend {} is not in this build", backend);
         table.push_back({m.name, w.name, backend, why.empty(), why});
       });
     });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a caller's tensors and options to a Problem, or to an InvalidArgument that says what does not fit.
+// From a caller's tensors and options to a Problem, or to an InvalidArgument that says what does
+// not fit.
 #pragma once
 
 #include "metric/problem.hpp"
@@ -29,9 +30,9 @@ double standard_scale(const metric::Problem& problem);
 /// A given metric is written out as it came, once.
 void echo_given(const View& to, const metric::Problem& problem);
 
-/// Shapes of Outputs::metric and Outputs::status; empty where there is none.
-Shape metric_shape(const metric::Problem& problem);
-Shape status_shape(const metric::Problem& problem);
+/// Shapes of Outputs::metric and Outputs::status; rank 0 where there is none.
+metric::Index metric_shape(const metric::Problem& problem);
+metric::Index status_shape(const metric::Problem& problem);
 
 std::string_view name_of(const Metric& metric);
 std::string_view name_of(const Weighting& weighting);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder: checks each step as attend() would, then hands it to the heads of the reference backend.
+// The decoder: checks each step as attend() would, then hands it to the heads of the reference
+// backend.
 #include <foci/decode.hpp>
 
 #include "attend/check.hpp"
@@ -32,7 +33,8 @@ Problem cache_problem(const DecoderSizes& z, const Options& how) {
   p.longest_m = z.capacity;
   p.scope = Scope::prefix;
   const auto* given = std::get_if<Given>(&how.metric);
-  p.full = std::holds_alternative<KeyCovariance>(how.metric) || (given && given->extent == Extent::full);
+  p.full =
+      std::holds_alternative<KeyCovariance>(how.metric) || (given && given->extent == Extent::full);
   if (auto* covariance = std::get_if<KeyCovariance>(&p.how.metric)) {
     if (!covariance->prior) covariance->prior = double(z.D);
   }
@@ -46,12 +48,14 @@ Problem cache_problem(const DecoderSizes& z, const Options& how) {
 void check_sizes(const DecoderSizes& z, const Options& how) {
   checks::check_options(how);
   if (z.B < 1 || z.H < 1 || z.G < 1 || z.D < 1 || z.E < 1 || z.capacity < 1 || z.H % z.G != 0) {
-    throw InvalidArgument(fmt::format("decoder sizes B {}, H {}, G {}, D {}, E {}, capacity {}: all must be at least 1, and "
-                                      "H a multiple of G",
-                                      z.B, z.H, z.G, z.D, z.E, z.capacity));
+    throw InvalidArgument(fmt::format(
+        "decoder sizes B {}, H {}, G {}, D {}, E {}, capacity {}: all must be at least 1, and "
+        "H a multiple of G",
+        z.B, z.H, z.G, z.D, z.E, z.capacity));
   }
   if (!is_floating(z.dtype)) {
-    throw InvalidArgument(fmt::format("decoder type {}; it must be f64, f32, bf16 or f16", name_of(z.dtype)));
+    throw InvalidArgument(
+        fmt::format("decoder type {}; it must be f64, f32, bf16 or f16", name_of(z.dtype)));
   }
   if (!how.causal) throw InvalidArgument("a decoder attends to the past only: set causal");
   if (checks::scope_of(how) != Scope::prefix) {
@@ -72,7 +76,8 @@ struct Decoder::State {
   std::variant<Heads<double>, Heads<float>, Heads<Bf16>, Heads<F16>> heads;
   std::int64_t length = 0;
 
-  State(const DecoderSizes& z, const Options& options) : sizes(z), how(options), problem(cache_problem(z, options)) {
+  State(const DecoderSizes& z, const Options& options)
+      : sizes(z), how(options), problem(cache_problem(z, options)) {
     metric::with_floating(z.dtype, [&]<class S>(S*) { make<S>(); });
   }
 
@@ -94,18 +99,23 @@ struct Decoder::State {
     checks::check_outputs(to, p);
     const metric::Sizes& z = p.size;
     if (z.B != sizes.B || z.H != sizes.H || z.G != sizes.G || z.D != sizes.D || z.E != sizes.E) {
-      throw InvalidArgument(fmt::format("the step has B {}, H {}, G {}, D {}, E {}; the decoder was made for {}, {}, {}, {}, {}",
-                                        z.B, z.H, z.G, z.D, z.E, sizes.B, sizes.H, sizes.G, sizes.D, sizes.E));
+      throw InvalidArgument(fmt::format(
+          "the step has B {}, H {}, G {}, D {}, E {}; the decoder was made for {}, {}, {}, {}, {}",
+          z.B, z.H, z.G, z.D, z.E, sizes.B, sizes.H, sizes.G, sizes.D, sizes.E));
     }
-    if (z.N != z.M) throw InvalidArgument(fmt::format("a step brings as many queries as keys; it has {} and {}", z.N, z.M));
+    if (z.N != z.M)
+      throw InvalidArgument(
+          fmt::format("a step brings as many queries as keys; it has {} and {}", z.N, z.M));
     if (p.from.q.dtype != sizes.dtype) {
-      throw InvalidArgument(fmt::format("the step's type is {}; the decoder was made for {}", name_of(p.from.q.dtype),
-                                        name_of(sizes.dtype)));
+      throw InvalidArgument(fmt::format("the step's type is {}; the decoder was made for {}",
+                                        name_of(p.from.q.dtype), name_of(sizes.dtype)));
     }
     if (length + z.N > sizes.capacity) {
-      throw InvalidArgument(fmt::format("the decoder holds {} of {} tokens; {} more do not fit", length, sizes.capacity, z.N));
+      throw InvalidArgument(fmt::format("the decoder holds {} of {} tokens; {} more do not fit",
+                                        length, sizes.capacity, z.N));
     }
-    if (p.packed()) throw InvalidArgument("a decoder takes no packed sequences: use one decoder a sequence");
+    if (p.packed())
+      throw InvalidArgument("a decoder takes no packed sequences: use one decoder a sequence");
     if (p.full && (to.metric || to.status || to.scale)) {
       throw InvalidArgument("a decoder does not write out a full metric, its status or its scale");
     }

@@ -17,7 +17,7 @@ namespace {
 struct Wanted {
   std::string_view name;
   const View& view;
-  Shape shape;
+  Dims shape;
   std::string_view meaning;
 };
 
@@ -37,8 +37,8 @@ void want_like_q(const Wanted& w, const View& q) {
 
 void want_type(std::string_view name, const View& view, DType dtype) {
   if (view && view.dtype != dtype) {
-    throw InvalidArgument(fmt::format("{} has type {}; it must be {}", name, foci::name_of(view.dtype),
-                                      foci::name_of(dtype)));
+    throw InvalidArgument(fmt::format("{} has type {}; it must be {}", name,
+                                      foci::name_of(view.dtype), foci::name_of(dtype)));
   }
 }
 
@@ -51,34 +51,39 @@ bool sums_to_one(const Weighting& weighting) {
 /// Outputs that the mechanism does not have.
 void refuse_absent(const Outputs& to, const Problem& p) {
   if (to.lse && !std::holds_alternative<Softmax>(p.how.weighting)) {
-    throw InvalidArgument(fmt::format("lse belongs to softmax; the weighting is {}", name_of(p.how.weighting)));
+    throw InvalidArgument(
+        fmt::format("lse belongs to softmax; the weighting is {}", name_of(p.how.weighting)));
   }
   if (to.entropy && !sums_to_one(p.how.weighting)) {
-    throw InvalidArgument(fmt::format("entropy needs weights that sum to one (softmax, linear, decay without content); "
-                                      "the weighting is {}",
-                                      name_of(p.how.weighting)));
+    throw InvalidArgument(fmt::format(
+        "entropy needs weights that sum to one (softmax, linear, decay without content); "
+        "the weighting is {}",
+        name_of(p.how.weighting)));
   }
   if (to.metric && p.metric<Dot>()) throw InvalidArgument("dot has no metric to write out");
   if (to.status && !p.metric<KeyCovariance>()) {
-    throw InvalidArgument(fmt::format("status belongs to key-covariance; the metric is {}", name_of(p.how.metric)));
+    throw InvalidArgument(
+        fmt::format("status belongs to key-covariance; the metric is {}", name_of(p.how.metric)));
   }
   if (to.scale && !p.full) {
-    throw InvalidArgument(fmt::format("scale is written for full metrics; the metric is {}", name_of(p.how.metric)));
+    throw InvalidArgument(
+        fmt::format("scale is written for full metrics; the metric is {}", name_of(p.how.metric)));
   }
 }
 
 }  // namespace
 
-Shape metric_shape(const Problem& p) {
+Dims metric_shape(const Problem& p) {
   const Sizes& z = p.size;
   if (p.metric<Dot>()) return {};
-  if (p.metric<Given>()) return {p.from.metric.sizes().begin(), p.from.metric.sizes().end()};
+  if (p.metric<Given>()) return Dims(p.from.metric.sizes());
   const bool prefix = p.scope == Scope::prefix;
   if (const auto* covariance = p.metric<KeyCovariance>()) {
     if (!prefix) return {p.sequences, z.G, z.D, z.D};
     std::int64_t chunks = metric::chunk_count(z.M, covariance->period);
     if (p.packed()) {
-      const metric::Sequence last = p.sequences == 0 ? metric::Sequence{} : metric::sequence(p, p.sequences - 1);
+      const metric::Sequence last =
+          p.sequences == 0 ? metric::Sequence{} : metric::sequence(p, p.sequences - 1);
       chunks = last.chunk0 + last.chunks;
     }
     return {z.B, z.G, chunks, z.D, z.D};
@@ -88,9 +93,9 @@ Shape metric_shape(const Problem& p) {
   return {p.sequences, heads, 1, z.D};
 }
 
-Shape status_shape(const Problem& p) {
-  Shape shape = metric_shape(p);
-  if (shape.size() > 2) shape.resize(shape.size() - 2);
+Dims status_shape(const Problem& p) {
+  Dims shape = metric_shape(p);
+  if (shape.rank > 2) shape.rank -= 2;
   return shape;
 }
 
@@ -113,7 +118,7 @@ void check_outputs(const Outputs& to, const Problem& p) {
   if (!to.o) throw InvalidArgument("o is missing; it must be (B,H,N,E)");
   want_like_q({"o", to.o, {z.B, z.H, z.N, z.E}, "(B,H,N,E)"}, p.from.q);
   refuse_absent(to, p);
-  const Shape rows{z.B, z.H, z.N};
+  const Dims rows{z.B, z.H, z.N};
   want_row_statistic({"lse", to.lse, rows, "(B,H,N)"});
   want_row_statistic({"concentration", to.concentration, rows, "(B,H,N)"});
   want_row_statistic({"effective_keys", to.effective_keys, rows, "(B,H,N)"});
@@ -124,7 +129,8 @@ void check_outputs(const Outputs& to, const Problem& p) {
   want_writable("largest_at", to.largest_at);
   want_row_statistic({"metric", to.metric, metric_shape(p), "the metric's shape"});
   want_row_statistic({"scale", to.scale, {p.sequences, z.G}, "(B,G)"});
-  if (to.status) want_shape("status", to.status, status_shape(p), "the metric's shape without (D,D)");
+  if (to.status)
+    want_shape("status", to.status, status_shape(p), "the metric's shape without (D,D)");
   want_type("status", to.status, DType::i32);
   want_writable("status", to.status);
 }
@@ -138,13 +144,15 @@ void check_gradients(const Gradients& to, const Problem& p) {
   want_like_q({"dq", to.dq, {z.B, z.H, z.N, z.D}, "(B,H,N,D)"}, q);
   want_like_q({"dk", to.dk, {z.B, z.G, z.M, z.D}, "(B,G,M,D)"}, q);
   want_like_q({"dv", to.dv, {z.B, z.G, z.M, z.E}, "(B,G,M,E)"}, q);
-  if (to.dv_prev && !p.from.v_prev) throw InvalidArgument("dv_prev is asked for, but there is no v_prev");
+  if (to.dv_prev && !p.from.v_prev)
+    throw InvalidArgument("dv_prev is asked for, but there is no v_prev");
   want_like_q({"dv_prev", to.dv_prev, {z.B, z.G, z.M, z.E}, "(B,G,M,E)"}, q);
-  if (to.dmetric && p.metric<Dot>()) throw InvalidArgument("dmetric is asked for, but dot has no metric");
+  if (to.dmetric && p.metric<Dot>())
+    throw InvalidArgument("dmetric is asked for, but dot has no metric");
   want_row_statistic({"dmetric", to.dmetric, metric_shape(p), "the metric's shape"});
-  if (to.dkey_bias && !p.from.key_bias) throw InvalidArgument("dkey_bias is asked for, but there is no key_bias");
-  const auto bias = p.from.key_bias.sizes();
-  want_row_statistic({"dkey_bias", to.dkey_bias, {bias.begin(), bias.end()}, "key_bias' shape"});
+  if (to.dkey_bias && !p.from.key_bias)
+    throw InvalidArgument("dkey_bias is asked for, but there is no key_bias");
+  want_row_statistic({"dkey_bias", to.dkey_bias, Dims(p.from.key_bias.sizes()), "key_bias' shape"});
 }
 
 }  // namespace foci::checks

@@ -69,7 +69,8 @@ const P& required(const P* pointer, const char* name) {
 template <class E, class C>
 E twin(C value, E last, const char* name) {
   if (int(value) < 0 || int(value) > int(last)) {
-    throw InvalidArgument(std::string(name) + " is " + std::to_string(int(value)) + ", which names nothing");
+    throw InvalidArgument(std::string(name) + " is " + std::to_string(int(value)) +
+                          ", which names nothing");
   }
   return E(int(value));
 }
@@ -77,7 +78,8 @@ E twin(C value, E last, const char* name) {
 View view(const foci_view& from) {
   View to;
   if (from.rank < 0 || from.rank > max_rank) {
-    throw InvalidArgument("a view has rank " + std::to_string(from.rank) + "; it must be 0 (absent) to 5");
+    throw InvalidArgument("a view has rank " + std::to_string(from.rank) +
+                          "; it must be 0 (absent) to 5");
   }
   to.data = from.data;
   to.dtype = twin(from.dtype, DType::boolean, "dtype");
@@ -90,21 +92,38 @@ View view(const foci_view& from) {
 }
 
 Inputs inputs(const foci_inputs& f) {
-  return {.q = view(f.q), .k = view(f.k), .v = view(f.v), .v_prev = view(f.v_prev), .key_mask = view(f.key_mask),
-          .key_bias = view(f.key_bias), .metric = view(f.metric), .q_offsets = view(f.q_offsets),
+  return {.q = view(f.q),
+          .k = view(f.k),
+          .v = view(f.v),
+          .v_prev = view(f.v_prev),
+          .key_mask = view(f.key_mask),
+          .key_bias = view(f.key_bias),
+          .metric = view(f.metric),
+          .q_offsets = view(f.q_offsets),
           .k_offsets = view(f.k_offsets)};
 }
 
 Outputs outputs(const foci_outputs& f) {
-  return {.o = view(f.o), .lse = view(f.lse), .concentration = view(f.concentration),
-          .effective_keys = view(f.effective_keys), .entropy = view(f.entropy), .largest = view(f.largest),
-          .largest_at = view(f.largest_at), .metric = view(f.metric), .status = view(f.status),
+  return {.o = view(f.o),
+          .lse = view(f.lse),
+          .concentration = view(f.concentration),
+          .effective_keys = view(f.effective_keys),
+          .entropy = view(f.entropy),
+          .largest = view(f.largest),
+          .largest_at = view(f.largest_at),
+          .metric = view(f.metric),
+          .status = view(f.status),
           .scale = view(f.scale)};
 }
 
 Gradients gradients(const foci_gradients& f) {
-  return {.d_o = view(f.d_o), .dq = view(f.dq), .dk = view(f.dk), .dv = view(f.dv), .dv_prev = view(f.dv_prev),
-          .dmetric = view(f.dmetric), .dkey_bias = view(f.dkey_bias)};
+  return {.d_o = view(f.d_o),
+          .dq = view(f.dq),
+          .dk = view(f.dk),
+          .dv = view(f.dv),
+          .dv_prev = view(f.dv_prev),
+          .dmetric = view(f.dmetric),
+          .dkey_bias = view(f.dkey_bias)};
 }
 
 Metric metric(const foci_options& o) {
@@ -113,17 +132,24 @@ Metric metric(const foci_options& o) {
   const Normalize normalize = twin(o.normalize, Normalize::none, "normalize");
   const Scope scope = twin(o.scope, Scope::prefix, "scope");
   switch (o.metric) {
-    case FOCI_DOT: return Dot{form};
-    case FOCI_LAYER_CHANGE: return LayerChange{form, reduce, normalize, scope};
-    case FOCI_FLAT: return Flat{form, reduce, normalize, scope};
-    case FOCI_JACOBIAN: return Jacobian{form, normalize, scope};
+    case FOCI_DOT:
+      return Dot{form};
+    case FOCI_LAYER_CHANGE:
+      return LayerChange{form, reduce, normalize, scope};
+    case FOCI_FLAT:
+      return Flat{form, reduce, normalize, scope};
+    case FOCI_JACOBIAN:
+      return Jacobian{form, normalize, scope};
     case FOCI_KEY_COVARIANCE: {
-      KeyCovariance covariance{.ridge = o.ridge, .prior = {}, .period = o.period == 0 ? 64 : o.period, .scope = scope};
+      KeyCovariance covariance{
+          .ridge = o.ridge, .prior = {}, .period = o.period == 0 ? 64 : o.period, .scope = scope};
       if (!(o.prior < 0)) covariance.prior = o.prior;
       return covariance;
     }
-    case FOCI_RANDOM: return Random{form, normalize, o.floor, o.seed, o.layer};
-    case FOCI_GIVEN: return Given{form, twin(o.extent, Extent::full, "extent")};
+    case FOCI_RANDOM:
+      return Random{form, normalize, o.floor, o.seed, o.layer};
+    case FOCI_GIVEN:
+      return Given{form, twin(o.extent, Extent::full, "extent")};
   }
   throw InvalidArgument("metric is " + std::to_string(int(o.metric)) + ", which names nothing");
 }
@@ -131,28 +157,42 @@ Metric metric(const foci_options& o) {
 Weighting weighting(const foci_options& o) {
   const Rescale rescale = twin(o.rescale, Rescale::none, "rescale");
   switch (o.weighting) {
-    case FOCI_SOFTMAX: return Softmax{};
-    case FOCI_RELU2: return Relu2{rescale};
-    case FOCI_IDENTITY: return Identity{rescale};
-    case FOCI_LINEAR: return Linear{twin(o.feature, Feature::exp, "feature")};
-    case FOCI_DECAY: return Decay{o.rate == 0 ? 0.9 : o.rate, o.content != 0};
+    case FOCI_SOFTMAX:
+      return Softmax{};
+    case FOCI_RELU2:
+      return Relu2{rescale};
+    case FOCI_IDENTITY:
+      return Identity{rescale};
+    case FOCI_LINEAR:
+      return Linear{twin(o.feature, Feature::exp, "feature")};
+    case FOCI_DECAY:
+      return Decay{o.rate == 0 ? 0.9 : o.rate, o.content != 0};
   }
-  throw InvalidArgument("weighting is " + std::to_string(int(o.weighting)) + ", which names nothing");
+  throw InvalidArgument("weighting is " + std::to_string(int(o.weighting)) +
+                        ", which names nothing");
 }
 
 Scale scale(const foci_options& o) {
   switch (o.scale_rule) {
-    case FOCI_SCALE_STANDARD: return {};
-    case FOCI_SCALE_NUMBER: return o.scale;
-    case FOCI_SCALE_MATCH_DOT: return MatchDot{};
+    case FOCI_SCALE_STANDARD:
+      return {};
+    case FOCI_SCALE_NUMBER:
+      return o.scale;
+    case FOCI_SCALE_MATCH_DOT:
+      return MatchDot{};
   }
-  throw InvalidArgument("scale_rule is " + std::to_string(int(o.scale_rule)) + ", which names nothing");
+  throw InvalidArgument("scale_rule is " + std::to_string(int(o.scale_rule)) +
+                        ", which names nothing");
 }
 
 Options options(const foci_options* o) {
   if (!o) return {};
-  return {.metric = metric(*o), .weighting = weighting(*o), .scale = scale(*o), .causal = o->causal != 0,
-          .allow_leak = o->allow_leak != 0, .metric_grad = twin(o->metric_grad, MetricGrad::through, "metric_grad"),
+  return {.metric = metric(*o),
+          .weighting = weighting(*o),
+          .scale = scale(*o),
+          .causal = o->causal != 0,
+          .allow_leak = o->allow_leak != 0,
+          .metric_grad = twin(o->metric_grad, MetricGrad::through, "metric_grad"),
           .backend = twin(o->backend, Backend::cuda, "backend")};
 }
 
@@ -210,17 +250,20 @@ foci_status foci_attend(const foci_outputs* to, const foci_inputs* from, const f
   });
 }
 
-foci_status foci_attend_backward(const foci_gradients* to, const foci_inputs* from, const foci_outputs* saved,
-                                 const foci_options* how, const foci_call* call) {
+foci_status foci_attend_backward(const foci_gradients* to, const foci_inputs* from,
+                                 const foci_outputs* saved, const foci_options* how,
+                                 const foci_call* call) {
   return guarded([&] {
     const Gradients g = gradients(required(to, "to"));
     const Inputs i = inputs(required(from, "from"));
     const Outputs o = saved ? outputs(*saved) : Outputs{};
-    call ? attend_backward(g, i, o, options(how), call_of(*call)) : attend_backward(g, i, o, options(how));
+    call ? attend_backward(g, i, o, options(how), call_of(*call))
+         : attend_backward(g, i, o, options(how));
   });
 }
 
-foci_status foci_need(size_t* bytes, const foci_inputs* from, const foci_options* how, int threads) {
+foci_status foci_need(size_t* bytes, const foci_inputs* from, const foci_options* how,
+                      int threads) {
   return guarded([&] {
     required(bytes, "bytes");
     *bytes = need(inputs(required(from, "from")), options(how), threads).workspace;
@@ -242,21 +285,29 @@ foci_decoder* foci_decoder_make(const foci_decoder_sizes* sizes, const foci_opti
   foci_decoder* made = nullptr;
   guarded([&] {
     const foci_decoder_sizes& z = required(sizes, "sizes");
-    made = new foci_decoder{Decoder({.B = z.B, .H = z.H, .G = z.G, .D = z.D, .E = z.E, .capacity = z.capacity,
+    made = new foci_decoder{Decoder({.B = z.B,
+                                     .H = z.H,
+                                     .G = z.G,
+                                     .D = z.D,
+                                     .E = z.E,
+                                     .capacity = z.capacity,
                                      .dtype = twin(z.dtype, DType::boolean, "dtype")},
                                     options(how))};
   });
   return made;
 }
 
-foci_status foci_decoder_step(foci_decoder* decoder, const foci_outputs* to, const foci_inputs* tokens) {
+foci_status foci_decoder_step(foci_decoder* decoder, const foci_outputs* to,
+                              const foci_inputs* tokens) {
   return guarded([&] {
     required(decoder, "decoder");
     decoder->decoder.step(outputs(required(to, "to")), inputs(required(tokens, "tokens")));
   });
 }
 
-int64_t foci_decoder_length(const foci_decoder* decoder) { return decoder ? decoder->decoder.length() : 0; }
+int64_t foci_decoder_length(const foci_decoder* decoder) {
+  return decoder ? decoder->decoder.length() : 0;
+}
 
 void foci_decoder_reset(foci_decoder* decoder) {
   if (decoder) decoder->decoder.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hands out pieces of the caller's workspace. Made without memory it only counts, so that the code that
-// takes the pieces is also the code that says how many bytes it needs.
+// Hands out pieces of the caller's workspace. Made without memory it only counts, so that the code
+// that takes the pieces is also the code that says how many bytes it needs.
 #pragma once
 
 #include <cassert>

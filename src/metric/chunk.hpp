@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Positions, and the chunks of the full metric's prefix scope: chunk c knows the first c*period unmasked keys.
+// Positions, and the chunks of the full metric's prefix scope: chunk c knows the first c*period
+// unmasked keys.
 #pragma once
 
 #include "metric/host_device.hpp"

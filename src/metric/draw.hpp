@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The random metric: the same numbers for the same (seed, layer, head, coordinate) on every machine.
+// The random metric: the same numbers for the same (seed, layer, head, coordinate) on every
+// machine.
 #pragma once
 
 #include "metric/host_device.hpp"
@@ -8,7 +9,8 @@
 
 namespace foci::metric {
 
-/// A bijection of 64-bit words that leaves no visible pattern (the finaliser of a splittable generator).
+/// A bijection of 64-bit words that leaves no visible pattern (the finaliser of a splittable
+/// generator).
 FOCI_HD constexpr std::uint64_t scramble(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -17,8 +19,8 @@ FOCI_HD constexpr std::uint64_t scramble(std::uint64_t x) {
 }
 
 /// Uniform in [floor, 1).
-FOCI_HD constexpr double draw(double floor, std::uint64_t seed, std::int64_t layer, std::int64_t head,
-                              std::int64_t d) {
+FOCI_HD constexpr double draw(double floor, std::uint64_t seed, std::int64_t layer,
+                              std::int64_t head, std::int64_t d) {
   std::uint64_t word = scramble(seed);
   word = scramble(word ^ std::uint64_t(layer));
   word = scramble(word ^ std::uint64_t(head));

@@ -23,7 +23,8 @@ FOCI_HD T divisor(Normalize how, const T* raw, std::int64_t D) {
   return how == Normalize::max ? largest : sum / T(D);
 }
 
-/// m = m / divisor in place; returns the divisor, 0 where m became 1. `counted`: tokens behind the row.
+/// m = m / divisor in place; returns the divisor, 0 where m became 1. `counted`: tokens behind the
+/// row.
 template <class T>
 FOCI_HD T normalise(Normalize how, std::int64_t counted, T* m, std::int64_t D) {
   const T by = counted == 0 ? T(0) : divisor(how, m, D);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call after checking: sizes, resolved choices, and where each sequence lies. What every backend gets.
+// A call after checking: sizes, resolved choices, and where each sequence lies. What every backend
+// gets.
 #pragma once
 
 #include "metric/chunk.hpp"
@@ -31,16 +32,18 @@ struct Problem {
   bool packed() const { return bool(from.q_offsets); }
   std::int64_t heads_per_key() const { return size.H / size.G; }
   template <class M>
-  const M* metric() const { return std::get_if<M>(&how.metric); }
+  const M* metric() const {
+    return std::get_if<M>(&how.metric);
+  }
 };
 
 /// One stretch of queries and the keys it may look at.
 struct Sequence {
-  std::int64_t b = 0;               // index into the batch axis
-  std::int64_t q0 = 0, N = 0;       // its queries
-  std::int64_t k0 = 0, M = 0;       // its keys
-  std::int64_t estimate = 0;        // batch index of a sequence-wide metric
-  std::int64_t chunk0 = 0;          // first of its prefix chunks
+  std::int64_t b = 0;          // index into the batch axis
+  std::int64_t q0 = 0, N = 0;  // its queries
+  std::int64_t k0 = 0, M = 0;  // its keys
+  std::int64_t estimate = 0;   // batch index of a sequence-wide metric
+  std::int64_t chunk0 = 0;     // first of its prefix chunks
   std::int64_t chunks = 0;
 };
 
@@ -54,11 +57,23 @@ inline Sequence sequence(const Problem& p, std::int64_t s) {
     return covariance ? chunk_count(M, covariance->period) : 0;
   };
   if (!p.packed()) {
-    return {.b = s, .q0 = 0, .N = p.size.N, .k0 = 0, .M = p.size.M, .estimate = s, .chunk0 = 0,
+    return {.b = s,
+            .q0 = 0,
+            .N = p.size.N,
+            .k0 = 0,
+            .M = p.size.M,
+            .estimate = s,
+            .chunk0 = 0,
             .chunks = chunks(p.size.M)};
   }
-  Sequence at{.b = 0, .q0 = offset(p.from.q_offsets, s), .N = 0, .k0 = offset(p.from.k_offsets, s),
-              .M = 0, .estimate = s, .chunk0 = 0, .chunks = 0};
+  Sequence at{.b = 0,
+              .q0 = offset(p.from.q_offsets, s),
+              .N = 0,
+              .k0 = offset(p.from.k_offsets, s),
+              .M = 0,
+              .estimate = s,
+              .chunk0 = 0,
+              .chunks = 0};
   at.N = offset(p.from.q_offsets, s + 1) - at.q0;
   at.M = offset(p.from.k_offsets, s + 1) - at.k0;
   at.chunks = chunks(at.M);

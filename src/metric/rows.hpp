@@ -4,10 +4,11 @@
 
 #include <foci/tensor.hpp>
 
+#include <array>
 #include <cassert>
 #include <cstdint>
-#include <array>
 #include <initializer_list>
+#include <span>
 
 namespace foci::metric {
 
@@ -15,14 +16,21 @@ namespace foci::metric {
 template <class F>
 void with_type(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f64: return f(static_cast<double*>(nullptr));
-    case DType::f32: return f(static_cast<float*>(nullptr));
-    case DType::bf16: return f(static_cast<Bf16*>(nullptr));
-    case DType::f16: return f(static_cast<F16*>(nullptr));
-    case DType::i64: return f(static_cast<std::int64_t*>(nullptr));
-    case DType::i32: return f(static_cast<std::int32_t*>(nullptr));
+    case DType::f64:
+      return f(static_cast<double*>(nullptr));
+    case DType::f32:
+      return f(static_cast<float*>(nullptr));
+    case DType::bf16:
+      return f(static_cast<Bf16*>(nullptr));
+    case DType::f16:
+      return f(static_cast<F16*>(nullptr));
+    case DType::i64:
+      return f(static_cast<std::int64_t*>(nullptr));
+    case DType::i32:
+      return f(static_cast<std::int32_t*>(nullptr));
     case DType::u8:
-    case DType::boolean: return f(static_cast<std::uint8_t*>(nullptr));
+    case DType::boolean:
+      return f(static_cast<std::uint8_t*>(nullptr));
   }
 }
 
@@ -30,10 +38,14 @@ void with_type(DType dtype, F&& f) {
 template <class F>
 auto with_floating(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f64: return f(static_cast<double*>(nullptr));
-    case DType::bf16: return f(static_cast<Bf16*>(nullptr));
-    case DType::f16: return f(static_cast<F16*>(nullptr));
-    default: return f(static_cast<float*>(nullptr));
+    case DType::f64:
+      return f(static_cast<double*>(nullptr));
+    case DType::bf16:
+      return f(static_cast<Bf16*>(nullptr));
+    case DType::f16:
+      return f(static_cast<F16*>(nullptr));
+    default:
+      return f(static_cast<float*>(nullptr));
   }
 }
 
@@ -46,7 +58,7 @@ T convert(const S& x) {
   }
 }
 
-/// The indices of an element, or of a line when the last is left out.
+/// The indices of an element, or of a line when the last is left out; or the sizes of a tensor.
 struct Index {
   std::array<std::int64_t, max_rank> of{};
   int rank = 0;
@@ -57,6 +69,10 @@ struct Index {
   Index(const std::array<std::int64_t, Rank>& index) : rank(int(Rank)) {
     for (std::size_t axis = 0; axis < Rank; ++axis) of[axis] = index[axis];
   }
+  explicit Index(std::span<const std::int64_t> sizes) : rank(int(sizes.size())) {
+    for (int axis = 0; axis < rank; ++axis) of[axis] = sizes[axis];
+  }
+  std::span<const std::int64_t> sizes() const { return {of.data(), std::size_t(rank)}; }
 };
 
 template <class S>
@@ -78,8 +94,7 @@ void load(T* to, const View& from, const Index& index, std::int64_t count) {
 }
 
 template <class T>
-void store(const View& to, const Index& index, const T* from,
-           std::int64_t count) {
+void store(const View& to, const Index& index, const T* from, std::int64_t count) {
   assert(index.rank == to.rank - 1);
   with_type(to.dtype, [&]<class S>(S*) {
     S* p = address<S>(to, index);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token by token: one (batch, key head) with its cache and the metric's running state. Diagonal: counts and sums.
-// Full: a running mean and scatter, the chunk's frozen factor and centre, the cached keys whitened with it.
-// The row itself is the full pass's.
+// Token by token: one (batch, key head) with its cache and the metric's running state. Diagonal:
+// counts and sums. Full: a running mean and scatter, the chunk's frozen factor and centre, the
+// cached keys whitened with it. The row itself is the full pass's.
 #pragma once
 
 #include "ref/jacobian.hpp"
@@ -63,7 +63,9 @@ class DecodeHead {
     bool kept;
   };
 
-  const T* metric_of(std::int64_t r) const { return p_.full || p_.metric<Dot>() ? nullptr : &m_[r * group_.D]; }
+  const T* metric_of(std::int64_t r) const {
+    return p_.full || p_.metric<Dot>() ? nullptr : &m_[r * group_.D];
+  }
 
   void append(const Inputs& from, std::int64_t i) {
     const std::int64_t j = group_.n++, D = group_.D, E = group_.E, capacity = p_.longest_m;
@@ -86,11 +88,13 @@ class DecodeHead {
     full_.whiten(&full_.zk[j * D], &group_.k[j * D]);
   }
 
-  /// At every `period` keys the metric is estimated anew from all keys so far, before the next one joins them.
+  /// At every `period` keys the metric is estimated anew from all keys so far, before the next one
+  /// joins them.
   void renew() {
     const std::int64_t chunk = metric::chunk_of(group_.n, p_.metric<KeyCovariance>()->period);
     if (chunk == chunk_) return;
-    if (full_.covariance.estimate(full_.keys) < 0) throw NumericalError(unfactorable(b_, group_.g, full_));
+    if (full_.covariance.estimate(full_.keys) < 0)
+      throw NumericalError(unfactorable(b_, group_.g, full_));
     full_.place(chunk > 0 ? Centre::mean : Centre::first_key);
     chunk_ = chunk;
   }
@@ -114,7 +118,8 @@ class DecodeHead {
     }
     if (const auto* how = p_.metric<Jacobian>()) {
       if (token.kept) {
-        jacobian_.c = T(std::holds_alternative<Linear>(p_.how.weighting) ? 1 / std::sqrt(double(D)) : p_.c);
+        jacobian_.c =
+            T(std::holds_alternative<Linear>(p_.how.weighting) ? 1 / std::sqrt(double(D)) : p_.c);
         jacobian_.scratch.s = s_.data();
         jacobian_.scratch.a = a_.data();
         jacobian_.differentiate(q_.data(), group_.n);
@@ -137,13 +142,18 @@ class DecodeHead {
     if (!p_.full && !p_.metric<Dot>()) update_diagonal(token, r);
     if (to.metric && !p_.metric<Given>() && (r == 0 || p_.metric<Jacobian>())) {
       const std::int64_t row = p_.metric<Random>() ? 0 : token.i;
-      metric::store(to.metric, {b_, p_.metric<Jacobian>() ? group_.head(r) : group_.g, row}, &m_[r * D], D);
+      metric::store(to.metric, {b_, p_.metric<Jacobian>() ? group_.head(r) : group_.g, row},
+                    &m_[r * D], D);
     }
     Row<T> row = group_.row();
     row.n = group_.n;
     row.s = s_.data();
     row.a = a_.data();
-    weigh(row, {.q = q_.data(), .m = metric_of(r), .bias = &group_.bias[r * p_.longest_m], .folded = folded_.data()},
+    weigh(row,
+          {.q = q_.data(),
+           .m = metric_of(r),
+           .bias = &group_.bias[r * p_.longest_m],
+           .folded = folded_.data()},
           p_, diagonal_, full_);
     gather<S>(o_.data(), row, group_.v.data(), group_.E);
     write_row<T>(to, {b_, group_.head(r), token.i}, row, o_);
@@ -155,10 +165,10 @@ class DecodeHead {
   Diagonal<T> diagonal_;
   Full<T> full_;
   JacobianEstimate<T> jacobian_;
-  std::span<T> s_, a_;          // (capacity)
-  std::span<T> q_, folded_;     // (D)
-  std::span<T> o_;              // (E)
-  std::span<T> m_, sum_;        // (R,D); layer-change keeps one sum, in the first line
+  std::span<T> s_, a_;       // (capacity)
+  std::span<T> q_, folded_;  // (D)
+  std::span<T> o_;           // (E)
+  std::span<T> m_, sum_;     // (R,D); layer-change keeps one sum, in the first line
   std::int64_t t_ = 0, chunk_ = -1, counted_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The diagonal metric of a group: asks the right estimator, hands out m query by query, gathers dm and sends it back
-// through the estimate. Dot has no rows: of() gives nullptr.
+// The diagonal metric of a group: asks the right estimator, hands out m query by query, gathers dm
+// and sends it back through the estimate. Dot has no rows: of() gives nullptr.
 #pragma once
 
 #include "ref/diagonal.hpp"
@@ -11,7 +11,8 @@
 
 namespace foci::ref {
 
-/// Whether a gradient replaces what is there or is added to it (a metric shared by several sequences).
+/// Whether a gradient replaces what is there or is added to it (a metric shared by several
+/// sequences).
 enum class Accumulate { no, yes };
 
 /// Where a group's gradients gather.
@@ -25,13 +26,13 @@ class DiagonalRows {
  public:
   Diagonal<T> formula;
 
-  DiagonalRows(Arena& arena, const Group<T>& group)
-      : p_(*group.p), group_(group) {
+  DiagonalRows(Arena& arena, const Group<T>& group) : p_(*group.p), group_(group) {
     if (p_.metric<Jacobian>()) jacobian_ = JacobianEstimate<T>::take(arena, group);
     const View& given = p_.from.metric;
     const bool is_given = p_.metric<Given>() != nullptr && !p_.full;
     per_head_ = p_.metric<Jacobian>() || (is_given && given.shape[1] == p_.size.H);
-    per_query_ = is_given ? given.shape[2] == p_.size.N : p_.scope == Scope::prefix && !p_.metric<Random>();
+    per_query_ =
+        is_given ? given.shape[2] == p_.size.N : p_.scope == Scope::prefix && !p_.metric<Random>();
     formula.form = form_of(p_.how.metric);
     formula.c = T(p_.c);
     formula.D = group.D;
@@ -54,9 +55,12 @@ class DiagonalRows {
     if (const auto* how = p_.metric<Jacobian>()) {
       jacobian_.normalize = how->normalize;
       jacobian_.prefix = per_query_;
-      jacobian_.c = T(std::holds_alternative<Linear>(p_.how.weighting) ? 1 / std::sqrt(double(group_.D)) : p_.c);
+      jacobian_.c =
+          T(std::holds_alternative<Linear>(p_.how.weighting) ? 1 / std::sqrt(double(group_.D))
+                                                             : p_.c);
       jacobian_.scratch = buffers;
-      for (std::int64_t r = 0; r < group_.R; ++r) jacobian_.forward_head(line(m_, r, 0), &by_[r * rows()], r);
+      for (std::int64_t r = 0; r < group_.R; ++r)
+        jacobian_.forward_head(line(m_, r, 0), &by_[r * rows()], r);
     }
     if (const auto* how = p_.metric<Random>()) draw_line(m_.data(), *how, group_.g, group_.D);
     if (p_.metric<Given>()) {
@@ -68,7 +72,9 @@ class DiagonalRows {
 
   void write(const View& to) const {
     if (!to || m_.empty() || p_.metric<Given>()) return;
-    each_line([&](std::int64_t r, std::int64_t i) { metric::store(to, index(to, r, i), of(r, i), group_.D); });
+    each_line([&](std::int64_t r, std::int64_t i) {
+      metric::store(to, index(to, r, i), of(r, i), group_.D);
+    });
   }
 
   void begin_backward() { std::fill(dm_.begin(), dm_.end(), T(0)); }
@@ -81,8 +87,8 @@ class DiagonalRows {
       change().backward(to.dv, to.dv_prev, dm_.data(), m_.data(), by_.data());
     }
     for (std::int64_t r = 0; r < group_.R && p_.metric<Jacobian>(); ++r) {
-      jacobian_.backward_head(to.dq + r * group_.N * group_.D, to.dk, to.dv, line(dm_, r, 0), line(m_, r, 0),
-                              &by_[r * rows()], r);
+      jacobian_.backward_head(to.dq + r * group_.N * group_.D, to.dk, to.dv, line(dm_, r, 0),
+                              line(m_, r, 0), &by_[r * rows()], r);
     }
   }
 

@@ -19,19 +19,21 @@ struct Factor {
 
   double& at(std::int64_t i, std::int64_t j) const { return L[i * D + j]; }
 
-  /// L L' = A. A pivot at or below `floor` ends it (false), or with Of::itself, if not below -floor,
-  /// leaves that direction out: P may be semidefinite.
+  /// L L' = A. A pivot at or below `floor` ends it (false); with Of::itself, if it is not below
+  /// -floor and nothing hangs on it, that direction is left out instead: P may be semidefinite.
   bool decompose(const double* A, double floor) const {
     for (std::int64_t j = 0; j < D; ++j) {
       double pivot = A[j * D + j];
       for (std::int64_t l = 0; l < j; ++l) pivot -= at(j, l) * at(j, l);
       const bool flat = of == Of::itself && std::abs(pivot) <= floor;
-      if (!flat && !(pivot > floor && pivot < std::numeric_limits<double>::infinity())) return false;
+      if (!flat && !(pivot > floor && pivot < std::numeric_limits<double>::infinity()))
+        return false;
       at(j, j) = flat ? 0.0 : std::sqrt(pivot);
       for (std::int64_t i = 0; i < j; ++i) at(i, j) = 0.0;
       for (std::int64_t i = j + 1; i < D; ++i) {
         double sum = A[i * D + j];
         for (std::int64_t l = 0; l < j; ++l) sum -= at(i, l) * at(j, l);
+        if (flat && !(std::abs(sum) <= std::sqrt(floor * A[i * D + i]) + floor)) return false;
         at(i, j) = flat ? 0.0 : sum / at(j, j);
       }
     }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scores of a full metric and their gradient: s_j = -1/2 c (q-k_j)' P (q-k_j) = -1/2 c |z(q) - z(k_j)|^2 with
-// z = L^-1 (x - centre). Distances do not feel the centre, so it gets no gradient. One chunk of queries at a time.
-//   dq = -c P u,  u = sum_j ds_j (q - k_j)      dk_j = c P ds_j (q - k_j)      dP = -1/2 c sum ds_j (q-k_j)(q-k_j)'
+// Scores of a full metric and their gradient: s_j = -1/2 c (q-k_j)' P (q-k_j) = -1/2 c |z(q) -
+// z(k_j)|^2 with z = L^-1 (x - centre). Distances do not feel the centre, so it gets no gradient.
+// One chunk of queries at a time.
+//   dq = -c P u,  u = sum_j ds_j (q - k_j)      dk_j = c P ds_j (q - k_j)      dP = -1/2 c sum ds_j
+//   (q-k_j)(q-k_j)'
 #pragma once
 
 #include "ref/group.hpp"
 #include "ref/key_covariance.hpp"
+
+#include <fmt/format.h>
 
 namespace foci::ref {
 
@@ -68,8 +72,8 @@ struct Full {
     }
     const double precision = given.dtype == DType::f64 ? 0x1p-52 : 0x1p-23;
     if (covariance.factor.decompose(P.data(), double(D) * precision * widest)) return;
-    throw InvalidArgument("metric given: P of batch " + std::to_string(b) + ", key head " + std::to_string(group->g) +
-                          " is not positive semidefinite");
+    throw InvalidArgument(fmt::format(
+        "metric given: P of batch {}, key head {} is not positive semidefinite", b, group->g));
   }
 
   void whiten(T* to, const T* from) {
@@ -125,7 +129,8 @@ struct Full {
       u[d] = total * x[d] - w[d];
     }
     for (std::int64_t d = 0; d < D; ++d) {
-      for (std::int64_t e = 0; e < D; ++e) dP[d * D + e] += double(x[d]) * u[e] - double(w[d]) * x[e];
+      for (std::int64_t e = 0; e < D; ++e)
+        dP[d * D + e] += double(x[d]) * u[e] - double(w[d]) * x[e];
     }
     covariance.factor.apply(w.data(), u.data(), z.data());
     add(dq, -c, w.data(), D);
@@ -154,7 +159,8 @@ struct Full {
     for (std::int64_t j = 0; j < keys.n; ++j) {
       for (std::int64_t d = 0; d < D; ++d) {
         double sum = 0;
-        for (std::int64_t e = 0; e < D; ++e) sum += dP[d * D + e] * (double(group->k[j * D + e]) - keys.mean[e]);
+        for (std::int64_t e = 0; e < D; ++e)
+          sum += dP[d * D + e] * (double(group->k[j * D + e]) - keys.mean[e]);
         dk[j * D + d] += T(slope * sum);
       }
     }
@@ -175,10 +181,11 @@ struct Full {
 
 template <class T>
 std::string unfactorable(std::int64_t sequence, std::int64_t g, const Full<T>& full) {
-  return "key-covariance: the covariance of sequence " + std::to_string(sequence) + ", key head " + std::to_string(g) +
-         " (" + std::to_string(full.keys.n) + " keys) cannot be factored, not even with ridge " +
-         std::to_string(full.covariance.ridge) + " raised tenfold " + std::to_string(most_raises) +
-         " times: raise ridge, or look for NaN or infinity in k";
+  return fmt::format(
+      "key-covariance: the covariance of sequence {}, key head {} ({} keys) cannot be factored, "
+      "not even with ridge {:g} "
+      "raised tenfold {} times: raise ridge, or look for NaN or infinity in k",
+      sequence, g, full.keys.n, full.covariance.ridge, most_raises);
 }
 
 }  // namespace foci::ref

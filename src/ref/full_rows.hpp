@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The full metric of a group, chunk by chunk: one for the whole sequence, under prefix one for every `period` keys.
-// Queries come in order, so a chunk is estimated once, used by its queries, and on the way back finished.
+// The full metric of a group, chunk by chunk: one for the whole sequence, under prefix one for
+// every `period` keys. Queries come in order, so a chunk is estimated once, used by its queries,
+// and on the way back finished.
 #pragma once
 
 #include "ref/diagonal_rows.hpp"
@@ -13,8 +14,7 @@ class FullRows {
  public:
   Full<T> formula;
 
-  FullRows(Arena& arena, const Group<T>& group)
-      : p_(*group.p), group_(group) {
+  FullRows(Arena& arena, const Group<T>& group) : p_(*group.p), group_(group) {
     if (!p_.full) return;
     formula = Full<T>::take(arena, group);
     formula.c = T(p_.c);
@@ -57,7 +57,8 @@ class FullRows {
   void finish(const View& dmetric, Accumulate how, T* dk) {
     if (!back_ || chunk_ < 0) return;
     formula.end_backward(dk);
-    if (dmetric && chunk_ < chunks()) store_matrix(dmetric, chunk_, formula.dP, how);  // no keys, no chunks
+    if (dmetric && chunk_ < chunks())
+      store_matrix(dmetric, chunk_, formula.dP, how);  // no keys, no chunks
     if (p_.through && p_.metric<KeyCovariance>()) formula.through_estimate(dk);
   }
 
@@ -77,7 +78,6 @@ class FullRows {
         metric::store_one(to.status, {group_.at.estimate, group_.g}, raises);
       }
     }
-    chunk_ = -1;
   }
 
  private:
@@ -86,19 +86,21 @@ class FullRows {
 
   /// Estimates and places chunk c; returns how often its ridge was raised.
   int start(std::int64_t c) {
+    if (c == chunk_) return raises_;
     chunk_ = c;
+    raises_ = 0;
     if (p_.metric<Given>()) {
       load_given();
-      return 0;
+      return raises_;
     }
     const auto& how = *p_.metric<KeyCovariance>();
     const std::int64_t count = prefix() ? std::min(c * how.period, group_.n) : group_.n;
-    const int raises = formula.estimate(count);
-    if (raises < 0) {
+    raises_ = formula.estimate(count);
+    if (raises_ < 0) {
       throw NumericalError(unfactorable(group_.at.estimate, group_.g, formula));
     }
     formula.place(count > 0 ? Centre::mean : Centre::first_key);
-    return raises;
+    return raises_;
   }
 
   void load_given() {
@@ -106,11 +108,13 @@ class FullRows {
     const std::int64_t b = given.shape[0] == 1 ? 0 : group_.at.estimate, D = group_.D;
     formula.load_given(given, b);
     formula.keys.clear();
-    for (std::int64_t j = 0; j < group_.n && !p_.how.causal; ++j) formula.keys.include(&group_.k[j * D]);
+    for (std::int64_t j = 0; j < group_.n && !p_.how.causal; ++j)
+      formula.keys.include(&group_.k[j * D]);
     formula.place(formula.keys.n > 0 ? Centre::mean : Centre::first_key);
   }
 
-  void store_matrix(const View& to, std::int64_t c, std::span<const double> matrix, Accumulate how) const {
+  void store_matrix(const View& to, std::int64_t c, std::span<const double> matrix,
+                    Accumulate how) const {
     const std::int64_t D = group_.D, g = group_.g;
     const std::int64_t b = to.shape[0] == 1 ? 0 : group_.at.estimate;
     for (std::int64_t d = 0; d < D; ++d) {
@@ -129,6 +133,7 @@ class FullRows {
   const Problem& p_;
   const Group<T>& group_;
   std::int64_t chunk_ = -1;
+  int raises_ = 0;
   bool back_ = false;
 };
 

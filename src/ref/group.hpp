@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence's tokens of one key head, with the R = H/G query heads that share it, loaded row-major as T.
-// Masked keys are left out here, once: nothing downstream knows about masks.
+// One sequence's tokens of one key head, with the R = H/G query heads that share it, loaded
+// row-major as T. Masked keys are left out here, once: nothing downstream knows about masks.
 #pragma once
 
 #include "metric/arena.hpp"
@@ -25,14 +25,14 @@ struct Group {
   std::int64_t N = 0;    // queries
   std::int64_t n = 0;    // keys that are kept
 
-  std::span<T> q;                       // (R,N,D)
-  std::span<T> k;                       // (n,D)
-  std::span<T> v, v_prev;               // (n,E)
-  std::span<T> bias;                    // (R,n)
-  std::span<std::int64_t> key_at;       // (n) where each kept key stands in its sequence
-  std::span<std::int64_t> sees;         // (N) query i sees the first sees[i] kept keys
-  std::span<std::int64_t> before;       // (N) kept keys strictly before its position
-  std::span<std::int64_t> upto;         // (N) kept keys at or before its position
+  std::span<T> q;                  // (R,N,D)
+  std::span<T> k;                  // (n,D)
+  std::span<T> v, v_prev;          // (n,E)
+  std::span<T> bias;               // (R,n)
+  std::span<std::int64_t> key_at;  // (n) where each kept key stands in its sequence
+  std::span<std::int64_t> sees;    // (N) query i sees the first sees[i] kept keys
+  std::span<std::int64_t> before;  // (N) kept keys strictly before its position
+  std::span<std::int64_t> upto;    // (N) kept keys at or before its position
 
   Group(Arena& arena, const Problem& problem)
       : p(&problem), R(problem.heads_per_key()), D(problem.size.D), E(problem.size.E) {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// m_d = mean over queries of sum_e |J_de|, J = d o / d q of plain softmax attention at scale c, exactly:
-//   J_de = c (sum_j a_j k_jd v_je - kappa_d omega_e),  kappa = sum_j a_j k_j,  omega = sum_j a_j v_j
-// One query head; under prefix a running mean over queries. Gradient: X_de = sign(J_de) dm_d / count, then
-//   dk_j = c a_j X (v_j - omega)      dv_j = c a_j X' (k_j - kappa)      da_j = c (k_j - kappa)' X (v_j - omega)
+// m_d = mean over queries of sum_e |J_de|, J = d o / d q of plain softmax attention at scale c,
+// exactly:
+//   J_de = c (sum_j a_j k_jd v_je - kappa_d omega_e),  kappa = sum_j a_j k_j,  omega = sum_j a_j
+//   v_j
+// One query head; under prefix a running mean over queries. Gradient: X_de = sign(J_de) dm_d /
+// count, then
+//   dk_j = c a_j X (v_j - omega)      dv_j = c a_j X' (k_j - kappa)      da_j = c (k_j - kappa)' X
+//   (v_j - omega)
 #pragma once
 
 #include "metric/normalise.hpp"
@@ -17,10 +21,10 @@ struct JacobianEstimate {
   Normalize normalize = Normalize::max;
   T c = 1;
   bool prefix = false;
-  Row<T> scratch;          // s, a, da, ds of one row
-  std::span<T> J;          // (D,E)
-  std::span<T> centre;     // (D+E): kappa, omega
-  std::span<T> of_key;     // (D+E): X v, X' k of one key
+  Row<T> scratch;       // s, a, da, ds of one row
+  std::span<T> J;       // (D,E)
+  std::span<T> centre;  // (D+E): kappa, omega
+  std::span<T> of_key;  // (D+E): X v, X' k of one key
 
   static JacobianEstimate take(Arena& arena, const Group<T>& group) {
     JacobianEstimate e;
@@ -54,7 +58,8 @@ struct JacobianEstimate {
     for (std::int64_t j = 0; j < n; ++j) {
       for (std::int64_t d = 0; d < D; ++d) {
         const T pull = c * row.a[j] * (group->k[j * D + d] - centre[d]);
-        for (std::int64_t e = 0; e < E; ++e) J[d * E + e] += pull * (group->v[j * E + e] - centre[D + e]);
+        for (std::int64_t e = 0; e < E; ++e)
+          J[d * E + e] += pull * (group->v[j * E + e] - centre[D + e]);
       }
     }
   }
@@ -101,7 +106,8 @@ struct JacobianEstimate {
     }
     for (std::int64_t i = group->N; i-- > 0;) {  // query i belongs to every row at or after it
       if (prefix && i + 1 < group->N) add(dm + i * D, T(1), dm + (i + 1) * D, D);
-      if (counts(i)) pull(dq + i * D, dk, dv, dm + row_of(i) * D, group->query(r, i), group->sees[i]);
+      if (counts(i))
+        pull(dq + i * D, dk, dv, dm + row_of(i) * D, group->query(r, i), group->sees[i]);
     }
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// m_d = mean (or lower median) over kept tokens of |v_nd - v_prev_nd|, normalised; under prefix a running mean.
-// `flat` is the same with m replaced by its mean over d. Gradient: d|x| = sign(x), d|0| = 0.
+// m_d = mean (or lower median) over kept tokens of |v_nd - v_prev_nd|, normalised; under prefix a
+// running mean. `flat` is the same with m replaced by its mean over d. Gradient: d|x| = sign(x),
+// d|0| = 0.
 #pragma once
 
 #include "metric/normalise.hpp"
@@ -22,7 +23,7 @@ template <class T>
 struct ChangeEstimate {
   const Group<T>* group = nullptr;
   ChangeOptions how;
-  std::int64_t rows = 1;          // 1, or N under prefix
+  std::int64_t rows = 1;  // 1, or N under prefix
   bool prefix = false;
   std::span<std::int64_t> order;  // (n) scratch of the median
 
@@ -63,7 +64,8 @@ struct ChangeEstimate {
     }
   }
 
-  /// dv += , dv_prev -= what dm (rows,D) sends back. m and by as forward left them; dm and m are used up.
+  /// dv += , dv_prev -= what dm (rows,D) sends back. m and by as forward left them; dm and m are
+  /// used up.
   void backward(T* dv, T* dv_prev, T* dm, T* m, T* by) const {
     if (group->n == 0) return;
     const std::int64_t D = group->D;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // x_j = phi(q') . phi(k_j), a = x / sum x.   dx_j = (da_j - sum a da) / sum x, then through phi.
-// exp is taken of q'_d + k_jd minus the row's largest such sum, which cancels in a: it cannot overflow.
+// exp is taken of q'_d + k_jd minus the row's largest such sum, which cancels in a: it cannot
+// overflow.
 #pragma once
 
 #include "ref/row.hpp"
@@ -27,7 +28,8 @@ template <class T>
 T largest_exponent(const Row<T>& row) {
   T largest = row.q[0] + row.k[0];
   for (std::int64_t j = 0; j < row.n; ++j) {
-    for (std::int64_t d = 0; d < row.D; ++d) largest = std::max(largest, row.q[d] + row.k[j * row.D + d]);
+    for (std::int64_t d = 0; d < row.D; ++d)
+      largest = std::max(largest, row.q[d] + row.k[j * row.D + d]);
   }
   return largest;
 }
@@ -73,7 +75,8 @@ void backward(const Linear& how, Row<T>& row) {
   const T sum = similarities(how.feature, row);
   for (std::int64_t j = 0; j < row.n; ++j) row.a[j] = sum == T(0) ? T(0) : row.a[j] / sum;
   const T mean = dot(row.a, row.da, row.n);
-  for (std::int64_t j = 0; j < row.n; ++j) row.ds[j] = sum == T(0) ? T(0) : (row.da[j] - mean) / sum;
+  for (std::int64_t j = 0; j < row.n; ++j)
+    row.ds[j] = sum == T(0) ? T(0) : (row.da[j] - mean) / sum;
   for (std::int64_t d = 0; d < row.D; ++d) row.dq[d] = 0;
   products(how.feature, row, [&](std::int64_t j, std::int64_t d, T, T in_q, T in_k) {
     row.dq[d] += row.ds[j] * in_q;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// scale auto: the c of a full metric at which the mean concentration over queries equals dot attention's on
-// the same queries and keys. By bisection on log c; the key bias is left out; c gets no gradient.
+// scale auto: the c of a full metric at which the mean concentration over queries equals dot
+// attention's on the same queries and keys. By bisection on log c; the key bias is left out; c gets
+// no gradient.
 #pragma once
 
 #include "ref/full.hpp"
@@ -35,11 +36,14 @@ double match_dot(Full<T>& full, const Row<T>& buffers) {
   const Group<T>& group = *full.group;
   const T dot_scale = T(1 / std::sqrt(double(group.D)));
   const double target = mean_concentration(group, buffers, [&](Row<T>& row, const T* q) {
-    for (std::int64_t j = 0; j < row.n; ++j) row.s[j] = dot_scale * dot(q, row.k + j * group.D, group.D);
+    for (std::int64_t j = 0; j < row.n; ++j)
+      row.s[j] = dot_scale * dot(q, row.k + j * group.D, group.D);
   });
   const auto excess = [&](double log_c) {
     full.c = T(std::exp(log_c));
-    return mean_concentration(group, buffers, [&](Row<T>& row, const T* q) { full.score(row, q); }) - target;
+    return mean_concentration(group, buffers,
+                              [&](Row<T>& row, const T* q) { full.score(row, q); }) -
+           target;
   };
   double low = 0, high = 0;  // concentration S falls from 1 as c grows
   for (double step = 1; low > -60 && excess(low) < 0; step *= 2) low -= step;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number types: S is how tensors lie in memory, T what is computed with. In sixteen bits the weights are
-// rounded to S before they meet the values, so that ref in a dtype is also the naive formula in that dtype.
+// The number types: S is how tensors lie in memory, T what is computed with. In sixteen bits the
+// weights are rounded to S before they meet the values, so that ref in a dtype is also the naive
+// formula in that dtype.
 #pragma once
 
 #include <foci/tensor.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward and the backward pass over one group: estimate, then row by row score -> weigh -> sum up, and
-// back. One thread's buffers; another group reuses them.
+// The forward and the backward pass over one group: estimate, then row by row score -> weigh -> sum
+// up, and back. One thread's buffers; another group reuses them.
 #pragma once
 
 #include "ref/full_rows.hpp"
@@ -24,6 +24,14 @@ class Pass {
     dv_ = arena.take<T>(M * group_.E);
     dv_prev_ = arena.take<T>(problem.from.v_prev ? M * group_.E : 0);
     dbias_ = arena.take<T>(problem.from.key_bias ? R * M : 0);
+  }
+
+  /// Throws where a given P is not positive semidefinite.
+  void check_given() {
+    const std::int64_t batch = p_.from.metric.shape[0];
+    for (group_.g = 0; group_.g < p_.size.G; ++group_.g) {
+      for (std::int64_t b = 0; b < batch; ++b) full_.formula.load_given(p_.from.metric, b);
+    }
   }
 
   void forward(const Outputs& to, std::int64_t s, std::int64_t g);
@@ -65,17 +73,19 @@ class Pass {
   Group<T> group_;
   DiagonalRows<T> diagonal_;
   FullRows<T> full_;
-  std::span<T> s_, a_, da_, ds_;        // (M)
-  std::span<T> folded_, dfolded_;       // (D) q' and its gradient
-  std::span<T> o_, do_;                 // (E)
+  std::span<T> s_, a_, da_, ds_;   // (M)
+  std::span<T> folded_, dfolded_;  // (D) q' and its gradient
+  std::span<T> o_, do_;            // (E)
   std::span<T> dq_, dk_, dv_, dv_prev_, dbias_;
 };
 
 /// Scores, then weights, of head r's query i.
 template <class S>
 void Pass<S>::weigh(Row<T>& row, std::int64_t r, std::int64_t i) {
-  const Query<T> query{.q = group_.query(r, i), .m = diagonal_.of(r, i),
-                       .bias = p_.from.key_bias ? &group_.bias[r * group_.n] : nullptr, .folded = folded_.data()};
+  const Query<T> query{.q = group_.query(r, i),
+                       .m = diagonal_.of(r, i),
+                       .bias = p_.from.key_bias ? &group_.bias[r * group_.n] : nullptr,
+                       .folded = folded_.data()};
   ref::weigh(row, query, p_, diagonal_.formula, full_.formula);
 }
 
@@ -125,7 +135,8 @@ template <class S>
 void Pass<S>::backward(const Gradients& to, std::int64_t s, std::int64_t g, Accumulate dmetric) {
   group_.load(s, g);
   estimate();
-  for (auto* gradient : {&dq_, &dk_, &dv_, &dv_prev_, &dbias_}) std::fill(gradient->begin(), gradient->end(), T(0));
+  for (auto* gradient : {&dq_, &dk_, &dv_, &dv_prev_, &dbias_})
+    std::fill(gradient->begin(), gradient->end(), T(0));
   diagonal_.begin_backward();
   if (p_.full) full_.begin_backward(to.dmetric, dmetric);
   const std::int64_t E = group_.E;
@@ -143,7 +154,8 @@ void Pass<S>::backward(const Gradients& to, std::int64_t s, std::int64_t g, Accu
     }
   }
   if (p_.full) full_.finish(to.dmetric, dmetric, dk_.data());
-  diagonal_.end_backward(to.dmetric, dmetric, {dq_.data(), dk_.data(), dv_.data(), dv_prev_.data()});
+  diagonal_.end_backward(to.dmetric, dmetric,
+                         {dq_.data(), dk_.data(), dv_.data(), dv_prev_.data()});
   store(to);
 }
 

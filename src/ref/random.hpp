@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// m_d uniform in [floor, 1], drawn once per (layer, key head, coordinate) from the seed, then normalised.
+// m_d uniform in [floor, 1], drawn once per (layer, key head, coordinate) from the seed, then
+// normalised.
 #pragma once
 
 #include "metric/draw.hpp"

@@ -5,7 +5,9 @@
 namespace foci::ref {
 
 template std::size_t workspace<double>(const metric::Problem&);
-template void forward<double>(const Outputs&, const metric::Problem&, std::span<std::byte>, Executor*);
-template void backward<double>(const Gradients&, const metric::Problem&, std::span<std::byte>, Executor*);
+template void forward<double>(const Outputs&, const metric::Problem&, std::span<std::byte>,
+                              Executor*);
+template void backward<double>(const Gradients&, const metric::Problem&, std::span<std::byte>,
+                               Executor*);
 
 }  // namespace foci::ref

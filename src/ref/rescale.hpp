@@ -15,12 +15,15 @@ template <class T>
 T divisor(Rescale how, const T* x, std::int64_t n) {
   T sum = 0;
   switch (how) {
-    case Rescale::length: return T(n);
-    case Rescale::none: return T(1);
+    case Rescale::length:
+      return T(n);
+    case Rescale::none:
+      return T(1);
     case Rescale::l1:
       for (std::int64_t j = 0; j < n; ++j) sum += std::abs(x[j]);
       return sum;
-    case Rescale::l2: return std::sqrt(dot(x, x, n));
+    case Rescale::l2:
+      return std::sqrt(dot(x, x, n));
   }
   return T(1);
 }

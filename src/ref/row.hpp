@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One query's row: the keys it sees, their scores and weights, and the gradients of both.
-// Masked keys are gone before a row is made, so what it sees is the first n of the keys that are left.
+// Masked keys are gone before a row is made, so what it sees is the first n of the keys that are
+// left.
 #pragma once
 
 #include "ref/number.hpp"

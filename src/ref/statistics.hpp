@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one row of weights says about itself: concentration S = sum|a| / sqrt(n sum a^2), effective keys n S^2,
-// entropy, the largest |a| and where. S does not depend on the row's scale: it is taken of a / largest.
+// What one row of weights says about itself: concentration S = sum|a| / sqrt(n sum a^2), effective
+// keys n S^2, entropy, the largest |a| and where. S does not depend on the row's scale: it is taken
+// of a / largest.
 #pragma once
 
 #include "ref/row.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a query to its weights, its output and what is written of it: what full passes and decoding share.
+// From a query to its weights, its output and what is written of it: what full passes and decoding
+// share.
 #pragma once
 
 #include "ref/decay.hpp"
@@ -42,7 +43,8 @@ struct Query {
 
 /// Scores, then weights.
 template <class T>
-void weigh(Row<T>& row, const Query<T>& query, const Problem& p, const Diagonal<T>& diagonal, Full<T>& full) {
+void weigh(Row<T>& row, const Query<T>& query, const Problem& p, const Diagonal<T>& diagonal,
+           Full<T>& full) {
   row.q = query.folded;
   if (!p.full) diagonal.fold(query.folded, query.q, query.m);
   if (needs_scores(p.how.weighting)) {
@@ -58,18 +60,21 @@ void weigh(Row<T>& row, const Query<T>& query, const Problem& p, const Diagonal<
 
 /// o = sum_j a_j v_j
 template <class S>
-void gather(Arithmetic<S>* o, const Row<Arithmetic<S>>& row, const Arithmetic<S>* v, std::int64_t E) {
+void gather(Arithmetic<S>* o, const Row<Arithmetic<S>>& row, const Arithmetic<S>* v,
+            std::int64_t E) {
   std::fill(o, o + E, Arithmetic<S>(0));
   for (std::int64_t j = 0; j < row.n; ++j) add(o, rounded<S>(row.a[j]), v + j * E, E);
 }
 
 /// o and the row's statistics to their place {b, h, i}.
 template <class T>
-void write_row(const Outputs& to, const metric::Index& at, const Row<T>& row, std::span<const T> o) {
+void write_row(const Outputs& to, const metric::Index& at, const Row<T>& row,
+               std::span<const T> o) {
   metric::store(to.o, at, o.data(), std::int64_t(o.size()));
   const T lse = row.n == 0 ? -std::numeric_limits<T>::infinity() : row.lse;
   metric::store_one(to.lse, at, lse);
-  if (!to.concentration && !to.effective_keys && !to.entropy && !to.largest && !to.largest_at) return;
+  if (!to.concentration && !to.effective_keys && !to.entropy && !to.largest && !to.largest_at)
+    return;
   const Statistics<T> of = statistics(row);
   metric::store_one(to.concentration, at, of.concentration);
   metric::store_one(to.effective_keys, at, of.effective_keys);

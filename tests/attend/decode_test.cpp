@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoding token by token, or a few at a time, gives what the full causal pass gives; by the tolerance rule of the
-// type, and in double to rounding.
+// Decoding token by token, or a few at a time, gives what the full causal pass gives; by the
+// tolerance rule of the type, and in double to rounding.
 #include "mechanisms.hpp"
 #include "thrown.hpp"
 
@@ -26,9 +26,10 @@ Inputs tokens(const Made& made, std::int64_t begin, std::int64_t end) {
 
 Outputs rows(const Outputs& to, std::int64_t begin, std::int64_t end) {
   Outputs part = to;
-  for (View* view : {&part.o, &part.lse, &part.concentration, &part.effective_keys, &part.entropy, &part.largest,
-                     &part.largest_at, &part.metric}) {
-    if (*view && (view != &part.metric || view->shape[2] == to.o.shape[2])) *view = view->sliced(2, begin, end);
+  for (View* view : {&part.o, &part.lse, &part.concentration, &part.effective_keys, &part.entropy,
+                     &part.largest, &part.largest_at, &part.metric}) {
+    if (*view && (view != &part.metric || view->shape[2] == to.o.shape[2]))
+      *view = view->sliced(2, begin, end);
   }
   return part;
 }
@@ -44,7 +45,8 @@ void expect_near(const Made& full, const Made& decoded, double tolerance) {
   for (const std::string& name : results(full)) {
     const std::vector<double> want = full[name].values(), got = decoded[name].values();
     double largest = 0;
-    for (const double x : want) largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
+    for (const double x : want)
+      largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
     for (std::size_t i = 0; i < want.size(); ++i) {
       EXPECT_LE(apart(want[i], got[i]), tolerance * (largest + 1e-300)) << name << "[" << i << "]";
     }
@@ -57,11 +59,13 @@ void compare(const Case& c, const Options& how, std::int64_t step, DType dtype, 
   if (!refused(full.inputs(), how).empty()) return;
   for (Made* made : {&full, &decoded}) {
     made->normal("key_bias", {c.B, c.G, c.M}, 1);
-    if (!refused(made->inputs(), how).empty()) *made = Made(c, 9, dtype), give_metric(*made, how.metric);
+    if (!refused(made->inputs(), how).empty())
+      *made = Made(c, 9, dtype), give_metric(*made, how.metric);
   }
   Outputs whole = all_outputs(full, how), parts = all_outputs(decoded, how);
   const auto* given = std::get_if<Given>(&how.metric);
-  if (std::holds_alternative<KeyCovariance>(how.metric) || (given && given->extent == Extent::full)) {
+  if (std::holds_alternative<KeyCovariance>(how.metric) ||
+      (given && given->extent == Extent::full)) {
     whole.metric = parts.metric = full.fresh("metric_used", {}, dtype);
     decoded.fresh("metric_used", {}, dtype);
   }
@@ -84,7 +88,9 @@ TEST(Decode, equals_the_full_pass) {
       for (const char* name : {"small", "padded", "left_padded", "holes"}) {
         for (const std::int64_t step : {1, 4}) {
           SCOPED_TRACE(metric.name + " " + weighting.name + " " + name);
-          compare(shape(name), {.metric = metric.metric, .weighting = weighting.weighting, .causal = true}, step, DType::f64, 1e-11);
+          compare(shape(name),
+                  {.metric = metric.metric, .weighting = weighting.weighting, .causal = true}, step,
+                  DType::f64, 1e-11);
         }
       }
     }
@@ -92,15 +98,18 @@ TEST(Decode, equals_the_full_pass) {
 }
 
 TEST(Decode, equals_the_full_pass_in_every_type) {
-  for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 2e-5}, {DType::bf16, 2e-2}, {DType::f16, 2e-3}}) {
-    for (const Metric& metric : {Metric(Dot{}), Metric(LayerChange{}), Metric(KeyCovariance{.period = 4})}) {
+  for (const auto& [dtype, tolerance] :
+       {std::pair{DType::f32, 2e-5}, {DType::bf16, 2e-2}, {DType::f16, 2e-3}}) {
+    for (const Metric& metric :
+         {Metric(Dot{}), Metric(LayerChange{}), Metric(KeyCovariance{.period = 4})}) {
       compare(shape("holes"), {.metric = metric, .causal = true}, 1, dtype, tolerance);
     }
   }
 }
 
 TEST(Decode, crosses_many_chunks) {
-  compare({"long", 1, 2, 1, 300, 300, 8, 8, Masked::holes}, {.metric = KeyCovariance{.ridge = 1e-3}, .causal = true}, 7, DType::f64, 1e-10);
+  compare({"long", 1, 2, 1, 300, 300, 8, 8, Masked::holes},
+          {.metric = KeyCovariance{.ridge = 1e-3}, .causal = true}, 7, DType::f64, 1e-10);
 }
 
 class DecoderMessages : public testing::Test {
@@ -109,7 +118,9 @@ class DecoderMessages : public testing::Test {
   Options how_{.causal = true};
   Made token_{{"token", 1, 2, 1, 1, 1, 4, 4}};
 
-  Outputs to() { return {.o = token_.fresh("o", {token_.c.B, token_.c.H, token_.c.N, token_.c.E}, token_.dtype)}; }
+  Outputs to() {
+    return {.o = token_.fresh("o", {token_.c.B, token_.c.H, token_.c.N, token_.c.E}, token_.dtype)};
+  }
   std::string when_made() {
     return thrown<InvalidArgument>([&] { Decoder decoder(sizes_, how_); });
   }
@@ -131,7 +142,8 @@ TEST_F(DecoderMessages, about_options_and_sizes) {
   EXPECT_EQ(when_made(), "decoder type i64; it must be f64, f32, bf16 or f16");
   sizes_.dtype = DType::f64;
   how_.backend = Backend::cuda;
-  EXPECT_EQ(thrown<Unsupported>([&] { Decoder decoder(sizes_, how_); }), "this build decodes on backend ref only");
+  EXPECT_EQ(thrown<Unsupported>([&] { Decoder decoder(sizes_, how_); }),
+            "this build decodes on backend ref only");
 }
 
 TEST_F(DecoderMessages, about_a_step_and_it_leaves_the_state_alone) {
@@ -140,7 +152,8 @@ TEST_F(DecoderMessages, about_a_step_and_it_leaves_the_state_alone) {
 
   Made wrong({"wrong", 1, 2, 1, 1, 1, 8, 4});
   std::swap(wrong, token_);
-  EXPECT_EQ(when_stepped(decoder), "the step has B 1, H 2, G 1, D 8, E 4; the decoder was made for 1, 2, 1, 4, 4");
+  EXPECT_EQ(when_stepped(decoder),
+            "the step has B 1, H 2, G 1, D 8, E 4; the decoder was made for 1, 2, 1, 4, 4");
   token_ = Made({"cross", 1, 2, 1, 1, 2, 4, 4});
   EXPECT_EQ(when_stepped(decoder), "a step brings as many queries as keys; it has 1 and 2");
   token_ = Made({"long", 1, 2, 1, 3, 3, 4, 4});

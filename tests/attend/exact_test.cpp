@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold to the bit: prefix scope is causal, a metric of ones is dot, thread counts change nothing.
+// What must hold to the bit: prefix scope is causal, a metric of ones is dot, thread counts change
+// nothing.
 #include "mechanisms.hpp"
 
 #include <foci/executor.hpp>
@@ -22,8 +23,10 @@ std::vector<std::uint64_t> bits_before(const Tensor& tensor, std::int64_t end) {
   for (std::int64_t s = 0; s < outer; ++s) {
     for (std::int64_t i = 0; i < std::min(end, rows) * width; ++i) {
       std::uint64_t word = 0;
-      std::memcpy(&word, tensor.data<std::byte>() + (s * rows * width + i) * std::int64_t(size_of(view.dtype)),
-                  size_of(view.dtype));
+      std::memcpy(
+          &word,
+          tensor.data<std::byte>() + (s * rows * width + i) * std::int64_t(size_of(view.dtype)),
+          size_of(view.dtype));
       bits.push_back(word);
     }
   }
@@ -43,7 +46,10 @@ void run(Made& made, const Options& how, Executor* threads = nullptr) {
 void expect_same_bits(const Made& a, const Made& b) {
   for (const std::string& name : results(a)) {
     const View& view = a[name];
-    EXPECT_EQ(std::memcmp(view.data, b[name].view().data, std::size_t(view.count()) * size_of(view.dtype)), 0) << name;
+    EXPECT_EQ(std::memcmp(view.data, b[name].view().data,
+                          std::size_t(view.count()) * size_of(view.dtype)),
+              0)
+        << name;
   }
 }
 
@@ -68,18 +74,22 @@ TEST(Causal, tokens_to_come_change_no_bit_of_the_past) {
       }
       after["key_mask"].data<std::uint8_t>()[t] ^= 1;
       attend(all_outputs(after, how), after.inputs(), how);
-      for (const char* name : {"o", "lse", "concentration", "effective_keys", "entropy", "largest", "largest_at"}) {
+      for (const char* name :
+           {"o", "lse", "concentration", "effective_keys", "entropy", "largest", "largest_at"}) {
         if (!before.find(name)) continue;
-        EXPECT_EQ(bits_before(before[name], t), bits_before(after[name], t)) << metric.name << " " << weighting.name << " " << name;
+        EXPECT_EQ(bits_before(before[name], t), bits_before(after[name], t))
+            << metric.name << " " << weighting.name << " " << name;
       }
-      EXPECT_NE(bits_before(before["o"], 15), bits_before(after["o"], 15)) << metric.name << " " << weighting.name;
+      EXPECT_NE(bits_before(before["o"], 15), bits_before(after["o"], 15))
+          << metric.name << " " << weighting.name;
     }
   }
 }
 
 TEST(Causal, sequence_scope_leaks_which_is_why_it_is_refused) {
   Made before(shape("small"), 3), after(shape("small"), 3);
-  const Options how{.metric = LayerChange{.scope = Scope::sequence}, .causal = true, .allow_leak = true};
+  const Options how{
+      .metric = LayerChange{.scope = Scope::sequence}, .causal = true, .allow_leak = true};
   after["v"].data<double>()[8 * 4] += 100;  // the last token of the first head
   attend(all_outputs(before, how), before.inputs(), how);
   attend(all_outputs(after, how), after.inputs(), how);
@@ -112,7 +122,8 @@ TEST(Ones, come_from_a_layer_that_changed_nothing) {
   Made plain(shape("padded"), 3), still(shape("padded"), 3);
   still.put("v_prev", Tensor::copy(still["v"], DType::f64));
   run(plain, {});
-  for (const Metric& metric : {Metric(LayerChange{}), Metric(Flat{}), Metric(LayerChange{.normalize = Normalize::mean})}) {
+  for (const Metric& metric :
+       {Metric(LayerChange{}), Metric(Flat{}), Metric(LayerChange{.normalize = Normalize::mean})}) {
     Made copy(shape("padded"), 3);
     copy.put("v_prev", Tensor::copy(still["v"], DType::f64));
     run(copy, {.metric = metric});

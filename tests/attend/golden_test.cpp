@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every golden file through the library in double: outputs, statistics, metric and gradients to 1e-10 of the
-// largest value.
+// Every golden file through the library in double: outputs, statistics, metric and gradients to
+// 1e-10 of the largest value.
 #include "golden.hpp"
 
 #include <foci/attention.hpp>
@@ -23,7 +23,8 @@ struct Answers {
     const View theirs = file.find(name);
     if (!theirs) return {};
     Tensor tensor(DType::f64, theirs.sizes());
-    for (std::int64_t i = 0; i < tensor.view().count(); ++i) tensor.data<double>()[i] = std::nan("");
+    for (std::int64_t i = 0; i < tensor.view().count(); ++i)
+      tensor.data<double>()[i] = std::nan("");
     return ours.emplace(name, std::move(tensor)).first->second;
   }
 

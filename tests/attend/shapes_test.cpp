@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Awkward shapes and values: every case of the table in every type, strides, packed sequences, rows that see no key,
-// NaN that stays in its row, large and small numbers, orders of keys.
+// Awkward shapes and values: every case of the table in every type, strides, packed sequences, rows
+// that see no key, NaN that stays in its row, large and small numbers, orders of keys.
 #include "mechanisms.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ void run(Made& made, const Options& how) {
 
 double largest_of(const std::vector<double>& values) {
   double largest = 0;
-  for (const double x : values) largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
+  for (const double x : values)
+    largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
   return largest;
 }
 
@@ -31,7 +32,8 @@ double farthest(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-/// No NaN nobody asked for, everything written, in every shape, mechanism and type; and close to double.
+/// No NaN nobody asked for, everything written, in every shape, mechanism and type; and close to
+/// double.
 TEST(Shapes, every_case_is_finite_in_every_type) {
   for (const Case& c : shapes()) {
     if (c.N * c.M > 5000) continue;
@@ -47,7 +49,9 @@ TEST(Shapes, every_case_is_finite_in_every_type) {
             for (const std::string& name : results(made)) {
               if (name == "lse") continue;  // -inf where nothing is seen
               for (const double x : made[name].values()) {
-                ASSERT_TRUE(std::isfinite(x)) << c.name << " " << metric.name << " " << weighting.name << " " << name_of(dtype) << " " << name;
+                ASSERT_TRUE(std::isfinite(x))
+                    << c.name << " " << metric.name << " " << weighting.name << " "
+                    << name_of(dtype) << " " << name;
               }
             }
           }
@@ -57,16 +61,21 @@ TEST(Shapes, every_case_is_finite_in_every_type) {
   }
 }
 
-/// Lower precision is near double: eps of the type times the size of the answer and a modest factor.
+/// Lower precision is near double: eps of the type times the size of the answer and a modest
+/// factor.
 TEST(Shapes, types_agree_with_double) {
-  for (const auto& metric : {NamedMetric{"dot", Dot{}}, {"layer_change", LayerChange{}}, {"key_covariance", KeyCovariance{.ridge = 0.1}}}) {
+  for (const auto& metric : {NamedMetric{"dot", Dot{}},
+                             {"layer_change", LayerChange{}},
+                             {"key_covariance", KeyCovariance{.ridge = 0.1}}}) {
     Made wide(shape("over_a_tile"), 4);
     run(wide, {.metric = metric.metric});
-    for (const auto& [dtype, eps] : {std::pair{DType::f32, 0x1p-23}, {DType::f16, 0x1p-10}, {DType::bf16, 0x1p-7}}) {
+    for (const auto& [dtype, eps] :
+         {std::pair{DType::f32, 0x1p-23}, {DType::f16, 0x1p-10}, {DType::bf16, 0x1p-7}}) {
       Made narrow(shape("over_a_tile"), 4, dtype);
       run(narrow, {.metric = metric.metric});
       const double far = farthest(wide["o"].values(), narrow["o"].values());
-      EXPECT_LE(far, 16 * eps * largest_of(wide["o"].values())) << metric.name << " " << name_of(dtype);
+      EXPECT_LE(far, 16 * eps * largest_of(wide["o"].values()))
+          << metric.name << " " << name_of(dtype);
       EXPECT_GT(far, 0) << "no rounding at all would mean the type was not used";
     }
   }
@@ -79,8 +88,10 @@ TEST(Shapes, a_row_that_sees_no_key_is_zero) {
     run(made, how);
     const std::int64_t rows = made.c.H * made.c.N;  // batch entry 0 is masked whole
     for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t e = 0; e < made.c.E; ++e) EXPECT_EQ(made["o"].data<double>()[i * made.c.E + e], 0.0);
-      for (std::int64_t d = 0; d < made.c.D; ++d) EXPECT_EQ(made["dq"].data<double>()[i * made.c.D + d], 0.0);
+      for (std::int64_t e = 0; e < made.c.E; ++e)
+        EXPECT_EQ(made["o"].data<double>()[i * made.c.E + e], 0.0);
+      for (std::int64_t d = 0; d < made.c.D; ++d)
+        EXPECT_EQ(made["dq"].data<double>()[i * made.c.D + d], 0.0);
       if (made.find("lse")) {
         EXPECT_EQ(made["lse"].data<double>()[i], -std::numeric_limits<double>::infinity());
       }
@@ -95,7 +106,8 @@ TEST(Shapes, a_row_that_sees_no_key_is_zero) {
 
 TEST(Shapes, nan_in_q_stays_in_its_row) {
   for (const auto& metric : metrics()) {
-    if (std::holds_alternative<Jacobian>(metric.metric)) continue;  // its estimate looks at every query
+    if (std::holds_alternative<Jacobian>(metric.metric))
+      continue;  // its estimate looks at every query
     Made clean(shape("small"), 2), poisoned(shape("small"), 2);
     const Options how{.metric = metric.metric};
     for (Made* made : {&clean, &poisoned}) give_metric(*made, how.metric);
@@ -118,7 +130,8 @@ TEST(Shapes, nan_in_q_stays_in_its_row) {
   }
 }
 
-/// Transposed, reversed and broadcast inputs, and a strided output, give the same bits as row-major ones.
+/// Transposed, reversed and broadcast inputs, and a strided output, give the same bits as row-major
+/// ones.
 TEST(Shapes, strides_change_nothing) {
   Made plain(shape("small"), 2);
   const Case& c = plain.c;
@@ -126,7 +139,8 @@ TEST(Shapes, strides_change_nothing) {
   attend({.o = plain.fresh("o", {c.B, c.H, c.N, c.E}, DType::f64)}, plain.inputs(), how);
 
   Inputs strided = plain.inputs();
-  const Tensor q = Tensor::copy(plain["q"].view().swapped(1, 2), DType::f64);  // (B,N,H,D) in memory
+  const Tensor q =
+      Tensor::copy(plain["q"].view().swapped(1, 2), DType::f64);  // (B,N,H,D) in memory
   const Tensor k = Tensor::copy(plain["k"].view().swapped(2, 3), DType::f64);
   strided.q = q.view().swapped(1, 2);
   strided.k = k.view().swapped(2, 3);
@@ -144,18 +158,21 @@ TEST(Shapes, strides_change_nothing) {
   EXPECT_EQ(broadcast["o"].values(), copied["o"].values());
 }
 
-/// Packed sequences of different lengths against each of them alone: outputs, metric and gradients, to the bit.
+/// Packed sequences of different lengths against each of them alone: outputs, metric and gradients,
+/// to the bit.
 class Packed : public testing::Test {
  protected:
   static constexpr std::int64_t lengths_q_[3] = {3, 7, 1}, lengths_k_[3] = {5, 7, 9};
 
   static Tensor offsets(const std::int64_t* lengths, DType dtype) {
     Tensor made(DType::i64, {4});
-    for (int s = 0; s < 3; ++s) made.data<std::int64_t>()[s + 1] = made.data<std::int64_t>()[s] + lengths[s];
+    for (int s = 0; s < 3; ++s)
+      made.data<std::int64_t>()[s + 1] = made.data<std::int64_t>()[s] + lengths[s];
     return Tensor::copy(made, dtype);
   }
 
-  static void expect_part(const Tensor& whole, int axis, std::int64_t begin, const Tensor& part, const std::string& what) {
+  static void expect_part(const Tensor& whole, int axis, std::int64_t begin, const Tensor& part,
+                          const std::string& what) {
     const View view = whole.view().sliced(axis, begin, begin + part.view().shape[axis]);
     EXPECT_EQ(Tensor::copy(view, DType::f64).values(), part.values()) << what;
   }
@@ -165,9 +182,11 @@ TEST_F(Packed, equal_sequences_attended_alone) {
   for (const auto& metric : metrics()) {
     if (std::holds_alternative<Given>(metric.metric)) continue;
     for (const bool causal : {false, true}) {
-      const Options how{.metric = metric.metric, .causal = causal, .metric_grad = MetricGrad::through};
+      const Options how{
+          .metric = metric.metric, .causal = causal, .metric_grad = MetricGrad::through};
       Made all({"packed", 1, 4, 2, 11, 21, 4, 4, Masked::holes}, 6);
-      const Tensor q_offsets = offsets(lengths_q_, DType::i64), k_offsets = offsets(lengths_k_, DType::i32);
+      const Tensor q_offsets = offsets(lengths_q_, DType::i64),
+                   k_offsets = offsets(lengths_k_, DType::i32);
       Inputs from = all.inputs();
       from.q_offsets = q_offsets;
       from.k_offsets = k_offsets;
@@ -184,18 +203,28 @@ TEST_F(Packed, equal_sequences_attended_alone) {
       for (int s = 0; s < 3; ++s) {
         SCOPED_TRACE(metric.name + (causal ? " causal " : " ") + std::to_string(s));
         Made one({"one", 1, 4, 2, lengths_q_[s], lengths_k_[s], 4, 4}, 6);
-        for (const char* name : {"q", "d_o"}) one.put(name, Tensor::copy(all[name].view().sliced(2, q0, q0 + lengths_q_[s]), DType::f64));
+        for (const char* name : {"q", "d_o"})
+          one.put(name,
+                  Tensor::copy(all[name].view().sliced(2, q0, q0 + lengths_q_[s]), DType::f64));
         for (const char* name : {"k", "v", "v_prev"}) {
-          one.put(name, Tensor::copy(all[name].view().sliced(2, k0, k0 + lengths_k_[s]), DType::f64));
+          one.put(name,
+                  Tensor::copy(all[name].view().sliced(2, k0, k0 + lengths_k_[s]), DType::f64));
         }
-        one.put("key_mask", Tensor::copy(all["key_mask"].view().sliced(1, k0, k0 + lengths_k_[s]), DType::boolean));
+        one.put("key_mask", Tensor::copy(all["key_mask"].view().sliced(1, k0, k0 + lengths_k_[s]),
+                                         DType::boolean));
         run(one, how);
-        for (const char* name : {"o", "lse", "entropy", "dq"}) expect_part(all[name], 2, q0, one[name], name);
-        for (const char* name : {"dk", "dv", "dv_prev"}) expect_part(all[name], 2, k0, one[name], name);
+        for (const char* name : {"o", "lse", "entropy", "dq"})
+          expect_part(all[name], 2, q0, one[name], name);
+        for (const char* name : {"dk", "dv", "dv_prev"})
+          expect_part(all[name], 2, k0, one[name], name);
         if (!shape.empty()) {
           const bool by_chunk = shape.size() == 5, by_query = causal && !by_chunk && shape[2] > 1;
           const int axis = by_chunk || by_query ? 2 : 0;
-          expect_part(all["metric_used"], axis, by_chunk ? chunk0 : by_query ? q0 : s, one["metric_used"], "metric");
+          expect_part(all["metric_used"], axis,
+                      by_chunk   ? chunk0
+                      : by_query ? q0
+                                 : s,
+                      one["metric_used"], "metric");
           if (by_chunk) chunk0 += one["metric_used"].view().shape[2];
         }
         q0 += lengths_q_[s];
@@ -209,9 +238,11 @@ TEST_F(Packed, given_metrics_fit_too) {
   for (const Shape& shape : {Shape{3, 2, 1, 4}, Shape{1, 2, 1, 4}, Shape{1, 4, 11, 4}}) {
     Made all({"packed", 1, 4, 2, 11, 21, 4, 4}, 6);
     Tensor m = Tensor::copy(all.normal("metric", shape, 1), DType::f64);
-    for (std::int64_t i = 0; i < m.view().count(); ++i) m.data<double>()[i] = std::abs(m.data<double>()[i]);
+    for (std::int64_t i = 0; i < m.view().count(); ++i)
+      m.data<double>()[i] = std::abs(m.data<double>()[i]);
     all.put("metric", std::move(m));
-    const Tensor q_offsets = offsets(lengths_q_, DType::i64), k_offsets = offsets(lengths_k_, DType::i64);
+    const Tensor q_offsets = offsets(lengths_q_, DType::i64),
+                 k_offsets = offsets(lengths_k_, DType::i64);
     Inputs from = all.inputs();
     from.q_offsets = q_offsets;
     from.k_offsets = k_offsets;
@@ -233,11 +264,14 @@ TEST(Values, large_and_small_do_not_overflow) {
         Made made(shape("small"), 2, DType::f32, size);
         Options how{.metric = metric.metric, .weighting = weighting.weighting, .causal = true};
         give_metric(made, how.metric);
-        if (auto* covariance = std::get_if<KeyCovariance>(&how.metric)) covariance->ridge = 1e-2 * size * size;
+        if (auto* covariance = std::get_if<KeyCovariance>(&how.metric))
+          covariance->ridge = 1e-2 * size * size;
         if (!refused(made.inputs(), how).empty()) continue;
         attend(all_outputs(made, how), made.inputs(), how);
         for (const char* name : {"o", "concentration", "effective_keys", "largest"}) {
-          for (const double x : made[name].values()) ASSERT_TRUE(std::isfinite(x)) << metric.name << " " << weighting.name << " " << name << " " << size;
+          for (const double x : made[name].values())
+            ASSERT_TRUE(std::isfinite(x))
+                << metric.name << " " << weighting.name << " " << name << " " << size;
         }
       }
     }
@@ -248,8 +282,10 @@ TEST(Values, large_and_small_do_not_overflow) {
 TEST(Values, minus_infinity_as_bias_hides_a_key) {
   Made made(shape("small"), 2);
   Tensor bias(DType::f64, {2, 4, 9});
-  for (int h = 0; h < 8; ++h) bias.data<double>()[h * 9 + 3] = -std::numeric_limits<double>::infinity();
-  for (int j = 0; j < 9; ++j) bias.data<double>()[j] = -std::numeric_limits<double>::infinity();  // head 0 sees nothing
+  for (int h = 0; h < 8; ++h)
+    bias.data<double>()[h * 9 + 3] = -std::numeric_limits<double>::infinity();
+  for (int j = 0; j < 9; ++j)
+    bias.data<double>()[j] = -std::numeric_limits<double>::infinity();  // head 0 sees nothing
   made.put("key_bias", std::move(bias));
   run(made, {});
   for (const char* name : {"o", "dq", "dk", "dv", "dkey_bias"}) {
@@ -265,7 +301,8 @@ TEST(Values, order_of_keys_does_not_matter) {
       const Options how{.metric = metric.metric, .weighting = weighting.weighting};
       Made one(shape("small"), 2), turned(shape("small"), 2);
       for (Made* made : {&one, &turned}) give_metric(*made, how.metric);
-      if (!refused(one.inputs(), how).empty() || std::holds_alternative<Decay>(how.weighting)) continue;
+      if (!refused(one.inputs(), how).empty() || std::holds_alternative<Decay>(how.weighting))
+        continue;
       for (const char* name : {"k", "v", "v_prev"}) {
         for (int s = 0; s < 4; ++s) {
           double* rows = turned[name].data<double>() + s * 36;
@@ -276,7 +313,8 @@ TEST(Values, order_of_keys_does_not_matter) {
       attend(all_outputs(turned, how), turned.inputs(), how);
       for (const char* name : {"o", "concentration", "largest"}) {
         const double far = farthest(one[name].values(), turned[name].values());
-        EXPECT_LE(far, 1e-11 * (1 + largest_of(one[name].values()))) << metric.name << " " << weighting.name << " " << name;
+        EXPECT_LE(far, 1e-11 * (1 + largest_of(one[name].values())))
+            << metric.name << " " << weighting.name << " " << name;
       }
     }
   }
@@ -287,12 +325,14 @@ TEST(Values, full_metric_does_not_feel_an_offset) {
   Made here(shape("over_a_tile"), 2, DType::f32), there(shape("over_a_tile"), 2, DType::f32);
   const Options how{.metric = KeyCovariance{.ridge = 1e-2}};
   for (const char* name : {"q", "k"}) {
-    for (std::int64_t i = 0; i < there[name].view().count(); ++i) there[name].data<float>()[i] += 64;
+    for (std::int64_t i = 0; i < there[name].view().count(); ++i)
+      there[name].data<float>()[i] += 64;
   }
   attend(all_outputs(here, how), here.inputs(), how);
   attend(all_outputs(there, how), there.inputs(), how);
   // Adding 64 costs six bits of q and k themselves; nothing more may be lost.
-  EXPECT_LE(farthest(here["o"].values(), there["o"].values()), 64 * 0x1p-19 * largest_of(here["o"].values()));
+  EXPECT_LE(farthest(here["o"].values(), there["o"].values()),
+            64 * 0x1p-19 * largest_of(here["o"].values()));
 }
 
 }  // namespace

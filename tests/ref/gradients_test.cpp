@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of every metric x weighting against central differences in double, along random directions:
-// full and causal, detached and through. A detached metric is held still by giving it as `given`.
+// The gradients of every metric x weighting against central differences in double, along random
+// directions: full and causal, detached and through. A detached metric is held still by giving it
+// as `given`.
 #include "mechanisms.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,8 @@ double loss(Made& made, const Options& how) {
   const View o = made.fresh("o", {c.B, c.H, c.N, c.E}, DType::f64);
   attend({.o = o}, made.inputs(), how);
   double sum = 0;
-  for (std::int64_t i = 0; i < o.count(); ++i) sum += made["o"].data<double>()[i] * made["d_o"].data<double>()[i];
+  for (std::int64_t i = 0; i < o.count(); ++i)
+    sum += made["o"].data<double>()[i] * made["d_o"].data<double>()[i];
   return sum;
 }
 
@@ -35,11 +37,13 @@ Slope slope(Made& made, const Options& how, const std::string& input, std::uint6
   for (std::int64_t i = 0; i < count && input == "metric"; ++i) {
     if (x.data<double>()[i] == 0) direction[i] = 0;  // m >= 0 is an edge
   }
-  if (input == "metric" && std::get<Given>(how.metric).extent == Extent::full) {  // P stays symmetric
+  if (input == "metric" &&
+      std::get<Given>(how.metric).extent == Extent::full) {  // P stays symmetric
     const std::int64_t D = made.c.D;
     for (std::int64_t s = 0; s < count / (D * D); ++s) {
       for (std::int64_t i = 0; i < D; ++i) {
-        for (std::int64_t j = 0; j < i; ++j) direction[(s * D + i) * D + j] = direction[(s * D + j) * D + i];
+        for (std::int64_t j = 0; j < i; ++j)
+          direction[(s * D + i) * D + j] = direction[(s * D + j) * D + i];
       }
     }
   }
@@ -54,11 +58,12 @@ Slope slope(Made& made, const Options& how, const std::string& input, std::uint6
     for (std::int64_t i = 0; i < count; ++i) x.data<double>()[i] = at[i] + step * direction[i];
     return loss(made, how);
   };
-  // Fourth-order differences. A kink (|x|, max, relu) may lie inside one step, not inside the next smaller one; a
-  // wrong term shows at every step.
+  // Fourth-order differences. A kink (|x|, max, relu) may lie inside one step, not inside the next
+  // smaller one; a wrong term shows at every step.
   double best = std::numeric_limits<double>::infinity();
   for (const double h : {2e-5, 1e-6, 1e-7}) {
-    const double measured = (8 * (moved(h) - moved(-h)) - (moved(2 * h) - moved(-2 * h))) / (12 * h);
+    const double measured =
+        (8 * (moved(h) - moved(-h)) - (moved(2 * h) - moved(-2 * h))) / (12 * h);
     if (std::abs(measured - of.analytic) >= best) continue;
     best = std::abs(measured - of.analytic);
     of.measured = measured;
@@ -93,7 +98,8 @@ Options frozen(Made& made, const Options& how) {
         return Form::product;
       },
       how.metric);
-  still.metric = Given{form, std::holds_alternative<KeyCovariance>(how.metric) ? Extent::full : Extent::diagonal};
+  still.metric = Given{
+      form, std::holds_alternative<KeyCovariance>(how.metric) ? Extent::full : Extent::diagonal};
   return still;
 }
 
@@ -105,7 +111,9 @@ struct Setting {
   Sight sight;
 };
 
-void PrintTo(const Setting& of, std::ostream* out) { *out << of.metric.name << " with " << of.weighting.name; }
+void PrintTo(const Setting& of, std::ostream* out) {
+  *out << of.metric.name << " with " << of.weighting.name;
+}
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
@@ -146,8 +154,8 @@ class Gradient : public testing::TestWithParam<Setting> {
 
 TEST_P(Gradient, through_the_estimate) {
   if (const std::string why = refused(made_.inputs(), how_); !why.empty()) {
-    const bool known = why.find("does not go with") != why.npos || why.find("causal only") != why.npos ||
-                       why.find("reduce median") != why.npos;
+    const bool known = why.find("does not go with") != why.npos ||
+                       why.find("causal only") != why.npos || why.find("reduce median") != why.npos;
     EXPECT_TRUE(known) << why;
     return;
   }
@@ -158,8 +166,10 @@ TEST_P(Gradient, through_the_estimate) {
 }
 
 TEST_P(Gradient, detached_from_the_estimate) {
-  const bool estimated = !std::holds_alternative<Dot>(how_.metric) && !std::holds_alternative<Given>(how_.metric);
-  const bool chunked = std::holds_alternative<KeyCovariance>(how_.metric) && how_.causal;  // cannot be given
+  const bool estimated =
+      !std::holds_alternative<Dot>(how_.metric) && !std::holds_alternative<Given>(how_.metric);
+  const bool chunked =
+      std::holds_alternative<KeyCovariance>(how_.metric) && how_.causal;  // cannot be given
   if (!refused(made_.inputs(), how_).empty() || !estimated || chunked) return;
   how_.metric_grad = MetricGrad::detached;
   attend_backward(all_gradients(made_, how_), made_.inputs(), {}, how_);
@@ -173,25 +183,30 @@ TEST_P(Gradient, detached_from_the_estimate) {
   for (const std::string& name : names) {
     const std::vector<double> given = made_["d" + name].values();
     ASSERT_EQ(given.size(), detached["d" + name].size());
-    for (std::size_t i = 0; i < given.size(); ++i) EXPECT_NEAR(given[i], detached["d" + name][i], 1e-9) << name;
+    for (std::size_t i = 0; i < given.size(); ++i)
+      EXPECT_NEAR(given[i], detached["d" + name][i], 1e-9) << name;
   }
 }
 
 std::string setting_name(const testing::TestParamInfo<Setting>& info) {
-  return info.param.metric.name + "_with_" + info.param.weighting.name + (info.param.sight == Sight::causal ? "_causal" : "");
+  return info.param.metric.name + "_with_" + info.param.weighting.name +
+         (info.param.sight == Sight::causal ? "_causal" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Gradient, testing::ValuesIn(settings()), setting_name);
 
-/// Shapes where an estimate or a chunk could go astray: more keys than queries, more queries than keys, wide values.
+/// Shapes where an estimate or a chunk could go astray: more keys than queries, more queries than
+/// keys, wide values.
 TEST(GradientShapes, through_every_estimate) {
-  for (const char* name : {"more_keys", "more_queries", "narrow", "one_query", "left_padded", "nothing_to_see"}) {
+  for (const char* name :
+       {"more_keys", "more_queries", "narrow", "one_query", "left_padded", "nothing_to_see"}) {
     for (const auto& metric : metrics()) {
       for (const bool causal : {false, true}) {
         SCOPED_TRACE(std::string(name) + " " + metric.name + (causal ? " causal" : ""));
         Made made(shape(name), 5);
         give_metric(made, metric.metric);
-        const Options how{.metric = metric.metric, .causal = causal, .metric_grad = MetricGrad::through};
+        const Options how{
+            .metric = metric.metric, .causal = causal, .metric_grad = MetricGrad::through};
         if (!refused(made.inputs(), how).empty()) continue;
         check_inputs(made, how, {"q", "k", "v", "v_prev"});
       }
@@ -220,7 +235,8 @@ TEST(GradientShapes, given_metric_shared_by_the_batch) {
 TEST(GradientShapes, given_metric_of_every_head_and_query) {
   Made made(shape("small"), 5);
   Tensor m = Tensor::copy(made.normal("metric", {2, 4, 9, 4}, 1), DType::f64);
-  for (std::int64_t i = 0; i < m.view().count(); ++i) m.data<double>()[i] = std::abs(m.data<double>()[i]);
+  for (std::int64_t i = 0; i < m.view().count(); ++i)
+    m.data<double>()[i] = std::abs(m.data<double>()[i]);
   made.put("metric", std::move(m));
   check_inputs(made, {.metric = Given{}, .causal = true}, {"q", "k", "v", "metric"});
 }

@@ -1,1 +1,3 @@
 foci_test(ref/gradients_test.cpp)
+foci_test(ref/key_covariance_test.cpp)
+foci_test(ref/statistics_test.cpp)

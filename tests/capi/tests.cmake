@@ -1,0 +1,1 @@
+foci_test(capi/capi_test.cpp)

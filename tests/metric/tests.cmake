@@ -1,0 +1,1 @@
+foci_test(metric/formulas_test.cpp)
