@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// m_d = mean over queries of sum_e |J_de|, J = d o / d q of plain softmax attention at scale c,
-// exactly:
-//   J_de = c (sum_j a_j k_jd v_je - kappa_d omega_e),  kappa = sum_j a_j k_j,  omega = sum_j a_j
-//   v_j
-// One query head; under prefix a running mean over queries. Gradient: X_de = sign(J_de) dm_d /
-// count, then
-//   dk_j = c a_j X (v_j - omega)      dv_j = c a_j X' (k_j - kappa)      da_j = c (k_j - kappa)' X
-//   (v_j - omega)
+// m_d = mean over queries of sum_e |J_de|, J = d o / d q of plain softmax attention at scale c:
+//   J_de = c (sum_j a_j k_jd v_je - kappa_d omega_e),  kappa = sum_j a_j k_j, omega = sum_j a_j v_j
+// One query head; under prefix a running mean. Gradient, with X_de = sign(J_de) dm_d / count:
+//   dk_j = c a_j X (v_j - omega)              dv_j = c a_j X' (k_j - kappa)
+//   da_j = c (k_j - kappa)' X (v_j - omega)
 #pragma once
 
 #include "metric/normalise.hpp"

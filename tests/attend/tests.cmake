@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 foci_test(attend/golden_test.cpp)
 foci_test(attend/exact_test.cpp)
 foci_test(attend/decode_test.cpp)
