@@ -41,6 +41,7 @@ struct Times {
 
 struct Result {
   Sizes checked;
+  std::vector<Finding> findings;
   Finding worst;
   Times ours;
   std::optional<Times> naive;
@@ -91,9 +92,9 @@ void check(Result& result, const Bench& verb, DType dtype, Executor& threads) {
   const Tensors ours = answers(rounded, verb.mechanism.how, threads);
   const Tensors naive = answers(rounded, ref, threads);
   const Tensors exact = answers(converted(rounded, DType::f64), ref, threads);
-  std::vector<Finding> findings = precision_findings(ours, naive, exact);
-  std::erase_if(findings, [&](const Finding& finding) { return !is_timed(finding, verb); });
-  result.worst = worst(findings);
+  result.findings = precision_findings(ours, naive, exact);
+  std::erase_if(result.findings, [&](const Finding& f) { return !is_timed(f, verb); });
+  result.worst = worst(result.findings);
   if (result.worst.passed) return;
   throw NumericalError(fmt::format("{} is off by {:g}, more than {:g}: not timed (see foci check)",
                                    result.worst.name, result.worst.error, result.worst.tolerance));
@@ -162,6 +163,11 @@ Json json_of(const Bench& verb, const Result& result, DType dtype, const Remarks
   if (result.naive) {
     peers["naive"] = {{"seconds", result.naive->best()}, {"gflops", gflops(verb, *result.naive)}};
   }
+  Json tensors = Json::object();
+  for (const Finding& f : result.findings) {
+    tensors[f.name] = {
+        {"error", f.error}, {"naive_error", f.naive_error}, {"tolerance", f.tolerance}};
+  }
   return {{"shape", {s.B, s.H, s.N, s.D}},
           {"kv_heads", s.G},
           {"keys", s.M},
@@ -183,6 +189,7 @@ Json json_of(const Bench& verb, const Result& result, DType dtype, const Remarks
           {"error", result.worst.error},
           {"naive_error", result.worst.naive_error},
           {"checked_shape", {c.B, c.H, c.N, c.D}},
+          {"tensors", tensors},
           {"peers", peers},
           {"machine", machine_text()},
           {"commit", commit_text()},

@@ -29,6 +29,7 @@ struct Subject {
   Problem problem;  // f64, nothing rounded yet
   Options how;
   DType dtype = DType::f32;
+  int threads = 1;
 };
 
 Subject subject_of(const Check& verb) {
@@ -107,6 +108,7 @@ void print_result(const Subject& subject, const std::vector<Finding>& findings, 
                 {"options", resolved(subject.how, s.D)},
                 {"backend", backend_name(subject.how.backend)},
                 {"dtype", std::string(name_of(subject.dtype))},
+                {"threads", subject.threads},
                 {"error", top.error},
                 {"naive_error", top.naive_error},
                 {"tolerance", top.tolerance},
@@ -140,8 +142,9 @@ void print_result(const Subject& subject, const std::vector<Finding>& findings, 
 
 int run(const Check& verb) {
   Remarks remarks;
-  const Subject subject = subject_of(verb);
+  Subject subject = subject_of(verb);
   Executor threads(verb.common.threads);
+  subject.threads = threads.threads();
   const auto findings = findings_of(subject, verb.common, threads);
   remarks.add_for(subject.how);
   print_result(subject, findings, verb, remarks);

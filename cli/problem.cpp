@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace foci::cli {
@@ -127,7 +128,17 @@ void Prepared::make_gradients() {
   const auto like = [&](const char* name, const View& view) {
     return view ? make(name, view.dtype, view.sizes()) : View();
   };
+  const Sizes size = problem_.sizes();
+  const Shape shape = {size.B, size.H, size.N, size.E};
   gradients_.d_o = problem_.view("do");
+  if (!std::ranges::equal(gradients_.d_o.sizes(), shape)) {
+    throw InvalidArgument(fmt::format("do has shape {}; it must be (B,H,N,E) = {}",
+                                      to_string(gradients_.d_o.sizes()), to_string(shape)));
+  }
+  if (!is_floating(gradients_.d_o.dtype)) {
+    throw InvalidArgument(fmt::format("do has type {}; it must be f64, f32, bf16 or f16",
+                                      name_of(gradients_.d_o.dtype)));
+  }
   gradients_.dq = like("dq", inputs_.q);
   gradients_.dk = like("dk", inputs_.k);
   gradients_.dv = like("dv", inputs_.v);
@@ -135,8 +146,8 @@ void Prepared::make_gradients() {
   gradients_.dkey_bias = like("dkey_bias", inputs_.key_bias);
   if (inputs_.metric) {
     gradients_.dmetric = like("dmetric", inputs_.metric);
-  } else if (const Shape shape = metric_shape(inputs_, how_); !shape.empty()) {
-    gradients_.dmetric = make("dmetric", wide(inputs_.q.dtype), shape);
+  } else if (const Shape metric = metric_shape(inputs_, how_); !metric.empty()) {
+    gradients_.dmetric = make("dmetric", wide(inputs_.q.dtype), metric);
   }
 }
 

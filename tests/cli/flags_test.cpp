@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every flag of every verb changes something: what is printed, what is written, or whether it is
+// allowed. A flag that the tables declare and this list does not know makes the test fail.
+#include "cli/flags.hpp"
+#include "cli/command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace {
+
+using namespace cli_test;
+
+/// Fields that differ from run to run by nature, and those that only repeat the flags.
+void drop_fields(nlohmann::json& value) {
+  constexpr const char* times[] = {"seconds", "spread", "gflops", "repetitions", "peers"};
+  constexpr const char* echoes[] = {"in",    "out",      "options", "metric", "weighting",
+                                    "dtype", "pass",     "seed",    "causal", "stats",
+                                    "shape", "kv_heads", "keys",    "values", "checked_shape"};
+  if (value.is_object()) {
+    for (const char* name : times) value.erase(name);
+    for (const char* name : echoes) value.erase(name);
+  }
+  for (auto& part : value) {
+    if (part.is_structured()) drop_fields(part);
+  }
+}
+
+/// Names, shapes and bytes of the tensors in a file; its metadata would only repeat the flags.
+std::string tensors_in(const std::string& path) {
+  if (!fs::exists(path)) return "no file";
+  std::string all;
+  const foci::Safetensors file(path);
+  for (const std::string& name : file.names()) {
+    const foci::View view = file.find(name);
+    all += name + foci::to_string(view.sizes());
+    all.append(static_cast<const char*>(view.data),
+               std::size_t(view.count()) * foci::size_of(view.dtype));
+  }
+  return all;
+}
+
+/// What a run does, apart from times: status, standard output, the tensors it wrote.
+std::string trace_of(const Words& words) {
+  const std::string out = folder().file("trace.safetensors");
+  fs::remove(out);
+  const Ran ran = run_foci(words);
+  std::string shown = ran.out;
+  if (nlohmann::json value = nlohmann::json::parse(ran.out, nullptr, false);
+      value.is_structured()) {
+    drop_fields(value);
+    shown = value.dump();
+  }
+  return std::to_string(ran.status) + "\n" + shown + "\n" + tensors_in(out);
+}
+
+struct Change {
+  Words before;  ///< after the verb
+  Words flag;    ///< the flag and its value
+};
+
+using Changes = std::map<std::string, Change>;
+
+/// Mechanism flags, for verbs that print or write what the mechanism gives.
+Changes mechanism_changes() {
+  const Words change = {"--metric", "layer-change"}, covariance = {"--metric", "key-covariance"};
+  const Words decay = {"--weighting", "decay", "--causal"};
+  return {
+      {"metric", {{}, {"--metric", "random"}}},
+      {"form", {{}, {"--form", "distance"}}},
+      {"normalize", {change, {"--normalize", "mean"}}},
+      {"reduce", {change, {"--reduce", "median"}}},
+      {"scope", {change, {"--scope", "prefix"}}},
+      {"allow-leak", {change + Words{"--scope", "sequence", "--causal"}, {"--allow-leak"}}},
+      {"ridge", {covariance, {"--ridge", "0.1"}}},
+      {"prior", {covariance, {"--prior", "5"}}},
+      {"period", {covariance + Words{"--causal"}, {"--period", "3"}}},
+      {"floor", {{"--metric", "random"}, {"--floor", "0.7"}}},
+      {"layer", {{"--metric", "random"}, {"--layer", "3"}}},
+      {"given", {{"--metric", "given"}, {"--given", "full"}}},
+      {"metric-grad", {change, {"--metric-grad", "through"}}},
+      {"weighting", {{}, {"--weighting", "identity"}}},
+      {"feature", {{"--weighting", "linear"}, {"--feature", "exp"}}},
+      {"rate", {decay, {"--rate", "0.5"}}},
+      {"content", {decay, {"--content"}}},
+      {"rescale", {{"--weighting", "relu2"}, {"--rescale", "l2"}}},
+      {"scale", {{}, {"--scale", "0.3"}}},
+      {"causal", {{}, {"--causal"}}},
+      {"backend", {{}, {"--backend", "cpu"}}},
+      {"dtype", {{}, {"--dtype", "f64"}}},
+  };
+}
+
+/// Flags of every verb that works.
+Changes common_changes() {
+  return {
+      {"json", {{}, {"--json"}}},
+      {"quiet", {{}, {"--quiet"}}},
+      {"device", {{}, {"--device", "cuda"}}},
+      {"threads", {{"--json"}, {"--threads", "3"}}},
+      {"help", {{}, {"--help"}}},
+  };
+}
+
+Changes shape_changes() {
+  return {
+      {"shape", {{"--json"}, {"--shape", "1,2,11,4"}}},
+      {"kv-heads", {{"--json"}, {"--kv-heads", "1"}}},
+      {"keys", {{"--json"}, {"--keys", "7"}}},
+      {"values", {{"--json"}, {"--values", "3"}}},
+  };
+}
+
+Changes with_json(Changes changes) {
+  for (auto& [name, change] : changes) change.before = change.before + Words{"--json"};
+  return changes;
+}
+
+void add(Changes& to, const Changes& more) { to.insert(more.begin(), more.end()); }
+
+std::string full_input() {
+  Tensors tensors = plain_tensors();
+  tensors["metric"] = foci::Tensor(foci::DType::f32, {1, 1, 1, 4});
+  for (int d = 0; d < 4; ++d) tensors["metric"].data<float>()[d] = 0.25f * float(d + 1);
+  return save("flags-in.safetensors", tensors,
+              {{"options", R"({"metric":"layer-change","causal":true})"}});
+}
+
+/// For each verb: the words every run of it starts with, and its flags.
+struct Verb {
+  Words base;
+  Changes changes;
+};
+
+std::map<std::string, Verb> verbs() {
+  const std::string in = full_input(), other = save("flags-other.safetensors", plain_tensors());
+  const std::string trace = folder().file("trace.safetensors");
+  std::map<std::string, Verb> all;
+  all["info"] = {{"info"}, {{"markdown", {{}, {"--markdown"}}}}};
+  all["attend"] = {{"attend", "--in", in, "--out", trace},
+                   {{"in", {{}, {"--in", other}}},
+                    {"out", {{}, {"--out", folder().file("elsewhere.safetensors")}}},
+                    {"flags-from-metadata", {{}, {"--flags-from-metadata"}}},
+                    {"seed", {{"--metric", "random"}, {"--seed", "4"}}}}};
+  add(all["attend"].changes, mechanism_changes());
+  all["check"] = {{"check"},
+                  {{"in", {{"--json"}, {"--in", in}}},
+                   {"flags-from-metadata", {{"--json", "--in", in}, {"--flags-from-metadata"}}},
+                   {"seed", {{"--json"}, {"--seed", "4"}}}}};
+  all["bench"] = {{"bench", "--shape", "1,2,9,4"},
+                  {{"pass", {{"--json"}, {"--pass", "both"}}},
+                   {"stats", {{"--json"}, {"--stats"}}},
+                   {"seed", {{"--json"}, {"--seed", "4"}}}}};
+  all["bench"].changes["metric-grad"] = {
+      {"--json", "--metric", "key-covariance", "--pass", "backward"},
+      {"--metric-grad", "detached"}};
+  for (const char* verb : {"check", "bench"}) {
+    add(all[verb].changes, with_json(mechanism_changes()));
+    add(all[verb].changes, shape_changes());
+  }
+  all["compare"] = {{"compare", "--shape", "1,2,9,4"},
+                    {{"seed", {{"--json"}, {"--seed", "4"}}},
+                     {"causal", {{"--json"}, {"--causal"}}},
+                     {"backend", {{}, {"--backend", "cuda"}}},
+                     {"dtype", {{"--json"}, {"--dtype", "bf16"}}}}};
+  add(all["compare"].changes, shape_changes());
+  for (const char* verb : {"info", "attend", "check", "bench", "compare"}) {
+    add(all[verb].changes, common_changes());
+  }
+  all["completion"] = {{"completion", "bash"}, {{"help", {{}, {"--help"}}}}};
+  all["help"] = {{"help", "attend"}, {{"help", {{}, {"--help"}}}}};
+  all["manual"] = {{"manual"}, {{"help", {{}, {"--help"}}}}};
+  return all;
+}
+
+class Flags : public testing::TestWithParam<std::string> {};
+
+TEST_P(Flags, EachChangesSomething) {
+  const Verb verb = verbs().at(GetParam());
+  const auto* page = foci::cli::find_verb(GetParam());
+  ASSERT_NE(page, nullptr);
+  for (const foci::cli::Flag& flag : page->flags) {
+    const std::string name(flag.name);
+    // The seed of info seeds nothing: it is there because every verb takes it.
+    if (GetParam() == "info" && name == "seed") continue;
+    ASSERT_TRUE(verb.changes.contains(name)) << "no change is listed for --" << name;
+    const Change& change = verb.changes.at(name);
+    EXPECT_NE(trace_of(verb.base + change.before),
+              trace_of(verb.base + change.before + change.flag))
+        << "--" << name << " changed nothing";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Verbs, Flags,
+                         testing::Values("info", "attend", "check", "bench", "compare",
+                                         "completion", "help", "manual"));
+
+TEST(Flags, WithoutAChangeNothingChanges) {
+  for (const auto& [name, verb] : verbs()) {
+    const Words words = name == "check" || name == "bench" || name == "compare" || name == "attend"
+                            ? verb.base + Words{"--json"}
+                            : verb.base;
+    EXPECT_EQ(trace_of(words), trace_of(words)) << name;
+  }
+}
+
+TEST(Flags, EveryVerbTakesTheCommonOnes) {
+  for (const char* name : {"info", "attend", "check", "bench", "compare"}) {
+    std::set<std::string> flags;
+    for (const foci::cli::Flag& flag : foci::cli::find_verb(name)->flags) flags.emplace(flag.name);
+    for (const char* flag : {"json", "quiet", "seed", "threads", "device"}) {
+      EXPECT_TRUE(flags.contains(flag)) << name << " --" << flag;
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names of JSON fields are a promise: each verb prints one object with exactly these, and
+// nothing else.
+#include "cli/command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace {
+
+using namespace cli_test;
+using Names = std::set<std::string>;
+
+Names names_of(const nlohmann::json& object) {
+  Names names;
+  for (const auto& [name, value] : object.items()) names.insert(name);
+  return names;
+}
+
+nlohmann::json json_of(const Words& words) {
+  const Ran ran = run_foci(words + Words{"--json"});
+  EXPECT_EQ(ran.err, "");
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.out.substr(0, 2), "{\n");
+  return ran.json();
+}
+
+TEST(Json, Info) {
+  const auto info = json_of({"info"});
+  EXPECT_EQ(names_of(info), (Names{"version", "commit", "backends", "absent", "isas", "devices",
+                                   "machine", "threads", "mechanisms"}));
+  EXPECT_EQ(info.at("backends"), nlohmann::json({"ref"}));
+  EXPECT_EQ(names_of(info.at("absent")), (Names{"cpu", "cuda"}));
+  EXPECT_EQ(info.at("devices"), nlohmann::json({"cpu"}));
+  EXPECT_EQ(info.at("mechanisms").size(), 7u * 5u * 3u);
+  for (const auto& cell : info.at("mechanisms")) {
+    EXPECT_EQ(names_of(cell), (Names{"metric", "weighting", "backend", "supported", "why_not"}));
+    EXPECT_EQ(cell.at("supported").get<bool>(), cell.at("why_not") == "");
+    EXPECT_TRUE(cell.at("backend") == "ref" || !cell.at("supported").get<bool>());
+  }
+}
+
+TEST(Json, Attend) {
+  const std::string out = folder().file("json.safetensors");
+  const auto result = json_of({"attend", "--in", save("json-in.safetensors", plain_tensors()),
+                               "--out", out, "--metric", "layer-change"});
+  EXPECT_EQ(names_of(result),
+            (Names{"in", "out", "shape", "kv_heads", "keys", "values", "options", "threads",
+                   "seconds", "concentration", "effective_keys", "tensors", "flags"}));
+  EXPECT_EQ(result.at("shape"), nlohmann::json({1, 2, 9, 4}));
+  EXPECT_EQ(names_of(result.at("tensors")),
+            (Names{"o", "lse", "metric", "concentration", "effective_keys", "entropy", "largest",
+                   "largest_at", "dq", "dk", "dv", "dv_prev", "dmetric"}));
+  const auto metadata = foci::Safetensors(out).metadata();
+  EXPECT_EQ(nlohmann::json::parse(metadata.at("options")), result.at("options"));
+  EXPECT_EQ(metadata.at("foci"), json_of({"info"}).at("version").get<std::string>());
+}
+
+TEST(Json, AnAllowedLeakIsFlagged) {
+  const std::string in = save("leak-in.safetensors", plain_tensors());
+  const auto result =
+      json_of({"attend", "--in", in, "--out", folder().file("leak.safetensors"), "--metric",
+               "layer-change", "--causal", "--scope", "sequence", "--allow-leak"});
+  ASSERT_EQ(result.at("flags").size(), 1u);
+  EXPECT_EQ(names_of(result.at("flags")[0]), (Names{"name", "means", "do"}));
+  EXPECT_EQ(result.at("flags")[0].at("name"), "leak-allowed");
+}
+
+TEST(Json, AWarningOfTheLibraryIsFlagged) {
+  Tensors tensors = plain_tensors();
+  tensors["k"] = numbers({1, 1, 3, 4});
+  tensors["v"] = numbers({1, 1, 3, 4}, 2);
+  const auto result = json_of({"attend", "--in", save("warn-in.safetensors", tensors), "--out",
+                               folder().file("warn.safetensors"), "--metric", "key-covariance"});
+  ASSERT_EQ(result.at("flags").size(), 1u);
+  EXPECT_EQ(result.at("flags")[0].at("name"), "warning");
+  EXPECT_NE(result.at("flags")[0].at("means").get<std::string>().find("key-covariance"),
+            std::string::npos);
+}
+
+TEST(Json, Check) {
+  const auto result = json_of({"check", "--shape", "1,2,9,4", "--metric", "jacobian"});
+  EXPECT_EQ(names_of(result), (Names{"shape", "options", "backend", "dtype", "threads", "error",
+                                     "naive_error", "tolerance", "passed", "tensors", "flags"}));
+  EXPECT_EQ(result.at("passed"), true);
+  EXPECT_EQ(result.at("dtype"), "f32");
+  EXPECT_GT(result.at("naive_error").get<double>(), 0);
+  Names against;
+  for (const auto& tensor : result.at("tensors")) {
+    EXPECT_EQ(names_of(tensor), (Names{"name", "against", "error", "naive_error", "tolerance",
+                                       "passed", "compared", "note"}));
+    against.insert(tensor.at("against").get<std::string>());
+  }
+  EXPECT_EQ(against, (Names{"ref f64", "finite differences"}));
+}
+
+TEST(Json, Bench) {
+  const auto result = json_of({"bench", "--shape", "2,4,12,8", "--kv-heads", "2", "--keys", "20",
+                               "--causal", "--pass", "both", "--threads", "2"});
+  EXPECT_EQ(names_of(result),
+            (Names{"shape",   "kv_heads",    "keys",          "values",      "metric", "weighting",
+                   "options", "backend",     "dtype",         "pass",        "causal", "stats",
+                   "threads", "seconds",     "spread",        "repetitions", "gflops", "peak_bytes",
+                   "error",   "naive_error", "checked_shape", "tensors",     "peers",  "machine",
+                   "commit",  "flags"}));
+  EXPECT_EQ(result.at("shape"), nlohmann::json({2, 4, 12, 8}));
+  EXPECT_EQ(result.at("checked_shape"), result.at("shape"));
+  EXPECT_EQ(names_of(result.at("peers").at("naive")), (Names{"seconds", "gflops"}));
+  const double flops = 3.5 * 0.5 * 4 * 2 * 4 * 12 * 20 * 8;
+  const double seconds = result.at("seconds").get<double>();
+  EXPECT_NEAR(result.at("gflops").get<double>() * seconds * 1e9, flops, 1e-6 * flops);
+}
+
+TEST(Json, BenchOfALargeShapeSaysWhatItChecked) {
+  const auto result = json_of(
+      {"bench", "--shape", "1,2,1200,64", "--kv-heads", "1", "--weighting", "decay", "--causal"});
+  EXPECT_EQ(result.at("checked_shape"), nlohmann::json({1, 2, 97, 64}));
+}
+
+TEST(Json, Compare) {
+  const auto result = json_of({"compare", "--shape", "1,2,9,4"});
+  EXPECT_EQ(names_of(result),
+            (Names{"shape", "kv_heads", "keys", "values", "tensors", "seed", "dtype", "backend",
+                   "machine", "commit", "mechanisms", "flags"}));
+  Names refused, pairs;
+  for (const auto& row : result.at("mechanisms")) {
+    const auto pair =
+        row.at("metric").get<std::string>() + " " + row.at("weighting").get<std::string>();
+    if (row.at("supported").get<bool>()) {
+      EXPECT_EQ(names_of(row),
+                (Names{"metric", "weighting", "options", "supported", "why_not", "error", "seconds",
+                       "peak_bytes", "concentration", "effective_keys"}));
+      EXPECT_GT(row.at("concentration").get<double>(), 0) << pair;
+      EXPECT_LT(row.at("error").get<double>(), 1e-3) << pair;
+      pairs.insert(pair);
+    } else {
+      refused.insert(pair);
+    }
+  }
+  EXPECT_EQ(refused, (Names{"key-covariance relu2", "key-covariance linear"}));
+  for (const char* metric :
+       {"dot", "layer-change", "flat", "jacobian", "key-covariance", "random", "given"}) {
+    EXPECT_TRUE(pairs.contains(std::string(metric) + " softmax")) << metric;
+  }
+  for (const char* weighting : {"relu2", "identity", "linear", "decay"}) {
+    EXPECT_TRUE(pairs.contains(std::string("dot ") + weighting)) << weighting;
+    EXPECT_TRUE(pairs.contains(std::string("layer-change ") + weighting)) << weighting;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bad input from the command line, case by case: the exit status, one line that says what is wrong
+// (and perhaps a hint), nothing on standard output, and no file where the result would have been.
+#include "cli/bad_input.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace {
+
+using namespace cli_test;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+class BadInput : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadInput, IsToldInOneLine) {
+  const Bad& bad = GetParam();
+  const std::string out = folder().file("never.safetensors");
+  fs::remove(out);
+  Words words = bad.words;
+  if (!words.empty() && words[0] == "attend" && bad.out == Out::usual)
+    words = words + Words{"--out", out};
+  const Ran ran = run_foci(words);
+  EXPECT_EQ(ran.status, bad.status) << ran.err;
+  EXPECT_EQ(ran.out, "");
+  const auto lines = lines_of(ran.err);
+  ASSERT_GE(lines.size(), 1u);
+  ASSERT_LE(lines.size(), 2u) << ran.err;
+  EXPECT_TRUE(lines[0].starts_with("foci: ")) << lines[0];
+  EXPECT_NE(lines[0].find(bad.says), std::string::npos) << lines[0];
+  EXPECT_TRUE(lines.size() == 1 || lines[1].starts_with("foci: hint: ")) << ran.err;
+  EXPECT_FALSE(fs::exists(out));
+  for (const auto& entry : fs::directory_iterator(fs::path(out).parent_path())) {
+    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Words, BadInput, testing::ValuesIn(bad_words()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Options, BadInput, testing::ValuesIn(bad_options()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Tensors, BadInput, testing::ValuesIn(bad_tensors()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Files, BadInput, testing::ValuesIn(bad_files()), name_of_case);
+
+TEST(BadInput, AnOldResultSurvivesAFailure) {
+  const std::string in = save("old-in.safetensors", plain_tensors());
+  const std::string out = folder().file("old.safetensors");
+  write(out, "precious");
+  const Words base = {"attend", "--in", in, "--out", out};
+  EXPECT_EQ(run_foci(base + Words{"--metric", "key-covariance", "--ridge", "-1"}).status, 2);
+  EXPECT_EQ(read(out), "precious");
+  EXPECT_EQ(run_foci(base).status, 0);
+  EXPECT_NE(read(out), "precious");
+}
+
+TEST(BadInput, NaNInOneQueryStaysInItsRow) {
+  Tensors tensors = plain_tensors();
+  tensors.erase("do");
+  tensors["q"].data<float>()[5 * 4 + 1] = std::numeric_limits<float>::quiet_NaN();
+  const std::string out = folder().file("nan-out.safetensors");
+  const Ran ran =
+      run_foci({"attend", "--in", save("nan.safetensors", tensors), "--out", out, "--json"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto o = foci::Tensor::copy(foci::Safetensors(out).find("o"), foci::DType::f64).values();
+  for (std::size_t i = 0; i < o.size(); ++i) EXPECT_EQ(std::isnan(o[i]), i / 4 == 5) << i;
+  const auto flags = ran.json().at("flags");
+  ASSERT_EQ(flags.size(), 1u);
+  EXPECT_EQ(flags[0].at("name"), "not-a-number");
+  EXPECT_EQ(flags[0].at("means"), "1 of 18 rows of o hold NaN or infinity");
+}
+
+TEST(BadInput, AnOutputThatFillsUpIsAFailure) {
+  const Ran ran = run_shell(program + " info > /dev/full");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(lines_of(ran.err).size(), 1u) << ran.err;
+}
+
+}  // namespace

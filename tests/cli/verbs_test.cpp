@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the verbs promise beyond their flags: files that repeat themselves, results that survive an
+// interruption, checks that can fail, and the pieces behind them.
+#include "cli/verbs.hpp"
+#include "cli/command.hpp"
+#include "cli/findings.hpp"
+#include "cli/made.hpp"
+#include "cli/misuse.hpp"
+#include "cli/naive.hpp"
+#include "cli/suggest.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <thread>
+
+namespace {
+
+using namespace cli_test;
+using foci::DType;
+using foci::cli::parse;
+
+TEST(Attend, TheMetadataItWritesGivesTheSameResultAgain) {
+  for (const Words& flags :
+       std::vector<Words>{{"--metric", "layer-change", "--causal", "--metric-grad", "through"},
+                          {"--metric", "key-covariance", "--prior", "2", "--scale", "auto"},
+                          {"--metric", "key-covariance", "--causal", "--period", "4"},
+                          {"--metric", "random", "--seed", "7", "--layer", "2"},
+                          {"--weighting", "decay", "--content", "--causal", "--rate", "0.7"},
+                          {"--metric", "jacobian", "--weighting", "linear"}}) {
+    const std::string first = folder().file("first.safetensors"),
+                      second = folder().file("second.safetensors");
+    const std::string in = save("again-in.safetensors", plain_tensors());
+    ASSERT_EQ(run_foci(Words{"attend", "--in", in, "--out", first} + flags).status, 0);
+    const auto options = foci::Safetensors(first).metadata().at("options");
+    const std::string same = save("again.safetensors", plain_tensors(), {{"options", options}});
+    const Ran ran = run_foci({"attend", "--in", same, "--out", second, "--flags-from-metadata"});
+    ASSERT_EQ(ran.status, 0) << ran.err << options;
+    EXPECT_EQ(read(first), read(second)) << options;
+  }
+}
+
+TEST(Attend, GivenFlagsWinOverStoredOnes) {
+  const std::string stored = R"({"metric":"layer-change","normalize":"mean","causal":true})";
+  const std::string in = save("wins.safetensors", plain_tensors(), {{"options", stored}});
+  const std::string out = folder().file("wins-out.safetensors");
+  const auto result = run_foci({"attend", "--in", in, "--out", out, "--flags-from-metadata",
+                                "--metric", "dot", "--causal=false", "--json"})
+                          .json();
+  EXPECT_EQ(result.at("options").at("metric"), "dot");
+  EXPECT_FALSE(result.at("options").contains("normalize"));
+  EXPECT_EQ(result.at("options").at("causal"), false);
+}
+
+TEST(Attend, MayReadAndWriteTheSameFile) {
+  const std::string path = save("same.safetensors", plain_tensors());
+  const std::string other = folder().file("other.safetensors");
+  ASSERT_EQ(run_foci({"attend", "--in", path, "--out", other}).status, 0);
+  ASSERT_EQ(run_foci({"attend", "--in", path, "--out", path}).status, 0);
+  EXPECT_EQ(read(path), read(other));
+}
+
+TEST(Attend, ConvertsToTheTypeAskedFor) {
+  const std::string in = save("types.safetensors", plain_tensors());
+  const std::string out = folder().file("types-out.safetensors");
+  ASSERT_EQ(run_foci({"attend", "--in", in, "--out", out, "--dtype", "bf16"}).status, 0);
+  const foci::Safetensors file(out);
+  EXPECT_EQ(file.find("o").dtype, DType::bf16);
+  EXPECT_EQ(file.find("dq").dtype, DType::bf16);
+  EXPECT_EQ(file.find("lse").dtype, DType::f32);
+  EXPECT_EQ(file.find("largest_at").dtype, DType::i64);
+}
+
+TEST(Attend, AnInterruptionLeavesNothing) {
+  Tensors tensors;
+  for (const char* name : {"q", "k", "v", "do"}) tensors[name] = numbers({1, 8, 1500, 64});
+  const std::string in = save("large.safetensors", tensors),
+                    out = folder().file("interrupted.safetensors");
+  const pid_t child = fork();
+  if (child == 0) {
+    execl(program.c_str(), "foci", "attend", "--in", in.c_str(), "--out", out.c_str(), "--quiet",
+          nullptr);
+    _exit(127);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  kill(child, SIGINT);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+  EXPECT_FALSE(fs::exists(out));
+  for (const auto& entry : fs::directory_iterator(fs::path(out).parent_path())) {
+    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+  }
+}
+
+TEST(Check, AWrongAnswerInTheFileFails) {
+  const foci::Safetensors golden(golden_folder + "/flat.safetensors");
+  Tensors tensors;
+  for (const std::string& name : golden.names()) {
+    tensors[name] = foci::Tensor::copy(golden.find(name), golden.find(name).dtype);
+  }
+  tensors["dk"].data<double>()[3] += 1e-6;
+  const std::string path = save("wrong.safetensors", tensors, golden.metadata());
+  const Ran ran = run_foci({"check", "--in", path, "--flags-from-metadata", "--json"});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(ran.json().at("passed"), false);
+  for (const auto& tensor : ran.json().at("tensors")) {
+    EXPECT_EQ(tensor.at("passed"),
+              !(tensor.at("name") == "dk" && tensor.at("against") == "the file"));
+  }
+}
+
+TEST(Check, GradientsOfEveryMetricAgreeWithDifferences) {
+  for (const Words& flags :
+       std::vector<Words>{{"--metric", "dot", "--form", "distance"},
+                          {"--metric", "layer-change", "--metric-grad", "through"},
+                          {"--metric", "flat", "--causal"},
+                          {"--metric", "jacobian", "--metric-grad", "through"},
+                          {"--metric", "key-covariance", "--causal", "--period", "4"},
+                          {"--metric", "key-covariance", "--scale", "auto"},
+                          {"--metric", "random", "--weighting", "relu2"},
+                          {"--metric", "given", "--given", "full"}}) {
+    const Ran ran =
+        run_foci(Words{"check", "--shape", "2,4,11,6", "--kv-heads", "2", "--quiet"} + flags);
+    EXPECT_EQ(ran.status, 0) << foci::cli::listed(flags) << ran.err;
+  }
+}
+
+TEST(Findings, TheRuleOfTolerance) {
+  using foci::cli::precision_findings;
+  foci::cli::Tensors ours, naive, exact;
+  for (auto* set : {&ours, &naive, &exact}) (*set)["o"] = numbers({2, 3});
+  EXPECT_TRUE(precision_findings(ours, naive, exact).at(0).passed);
+  naive["o"].data<float>()[0] += 1e-3f;
+  ours["o"].data<float>()[4] += 1.9e-3f;
+  EXPECT_TRUE(precision_findings(ours, naive, exact).at(0).passed);
+  ours["o"].data<float>()[4] += 0.3e-3f;
+  EXPECT_FALSE(precision_findings(ours, naive, exact).at(0).passed);
+  ours["o"].data<float>()[4] = NAN;
+  EXPECT_FALSE(precision_findings(ours, naive, exact).at(0).passed);
+}
+
+TEST(Naive, AgreesWithRef) {
+  foci::Executor threads(2);
+  for (const bool causal : {false, true}) {
+    foci::Options how;
+    how.causal = causal;
+    const auto problem =
+        foci::cli::made_problem({.B = 2, .H = 4, .G = 2, .N = 5, .M = 9, .D = 3, .E = 6}, how, 3);
+    const auto ref = foci::cli::answers(problem, how, threads);
+    foci::cli::NaiveAttention<double> naive(problem, how, threads);
+    naive.forward();
+    naive.backward();
+    const auto near = [&](const std::vector<double>& ours, const char* name) {
+      const auto theirs = ref.at(name).values();
+      ASSERT_EQ(ours.size(), theirs.size());
+      for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_NEAR(ours[i], theirs[i], 1e-13) << name;
+    };
+    near(naive.o(), "o");
+    near(naive.dq(), "dq");
+    near(naive.dk(), "dk");
+    near(naive.dv(), "dv");
+  }
+}
+
+TEST(Parse, MakesPlainStructs) {
+  const auto bench = std::get<foci::cli::Bench>(
+      parse({"bench", "--shape", "2,6,8,4", "--kv-heads=3", "--metric", "key-covariance", "--ridge",
+             "1e-3", "--causal", "--period", "16", "--pass", "both"}));
+  EXPECT_EQ(bench.sizes.G, 3);
+  EXPECT_EQ(bench.sizes.M, 8);
+  EXPECT_EQ(bench.pass, foci::cli::Pass::both);
+  const auto& metric = std::get<foci::KeyCovariance>(bench.mechanism.how.metric);
+  EXPECT_EQ(metric.ridge, 1e-3);
+  EXPECT_EQ(metric.period, 16);
+  EXPECT_TRUE(bench.mechanism.how.causal);
+  EXPECT_TRUE(std::holds_alternative<foci::cli::Version>(parse({"--version"})));
+  EXPECT_THROW(parse({"bench", "--metric"}), foci::cli::Misuse);
+}
+
+TEST(Suggest, CountsTypingErrors) {
+  using foci::cli::typing_errors;
+  EXPECT_EQ(typing_errors("softmax", "softmax"), 0u);
+  EXPECT_EQ(typing_errors("sotfmax", "softmax"), 1u);
+  EXPECT_EQ(typing_errors("sofmax", "softmax"), 1u);
+  EXPECT_EQ(typing_errors("", "dot"), 3u);
+  EXPECT_EQ(foci::cli::suggestion("lineer", {"softmax", "linear"}), "; did you mean linear?");
+  EXPECT_EQ(foci::cli::suggestion("xyz", {"softmax", "linear"}), "; the nearest is linear");
+}
+
+TEST(Suggest, ShowsOnlyWhatFitsOnALine) {
+  EXPECT_EQ(foci::cli::shown("a\tb\n\x1b[1m"), "a\\x09b\\x0a\\x1b[1m");
+  EXPECT_EQ(foci::cli::shown("\xc3\xa9 \xff \xc2\x85"), "\xc3\xa9 \\xff \\xc2\\x85");
+  EXPECT_LE(foci::cli::shown(std::string(5000, 'x')).size(), 130u);
+}
+
+}  // namespace
