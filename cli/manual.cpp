@@ -45,7 +45,8 @@ void print_examples() {
   fmt::print(".SH EXAMPLES\n");
   for (const std::string& name : verb_names()) {
     for (const Example& example : find_verb(name)->examples) {
-      fmt::print(".PP\n{}:\n.PP\n.nf\n.RS\n{}\n.RE\n.fi\n", roff(example.does),
+      const bool first = name == verb_names()[0] && &example == &find_verb(name)->examples[0];
+      fmt::print("{}{}:\n.PP\n.nf\n.RS\n{}\n.RE\n.fi\n", first ? "" : ".PP\n", roff(example.does),
                  roff(example.command));
     }
   }

@@ -83,7 +83,7 @@ inline std::vector<Bad> bad_words() {
   };
 }
 
-/// Options out of range, or that do not go together.
+/// Options out of range.
 inline std::vector<Bad> bad_options() {
   const Words covariance = {"--metric", "key-covariance"};
   const auto attend = [](const Words& words) { return attend_plain(words); };
@@ -110,6 +110,14 @@ inline std::vector<Bad> bad_options() {
        "rate is 0; it must lie in (0, 1]"},
       {"decay_not_causal", attend({"--weighting", "decay"}), 2, "causal only"},
       {"scale_zero", attend({"--scale", "0"}), 2, "scale is 0; it must be"},
+  };
+}
+
+/// Options that do not go together, or with this build.
+inline std::vector<Bad> bad_pairs() {
+  const Words covariance = {"--metric", "key-covariance"};
+  const auto attend = [](const Words& words) { return attend_plain(words); };
+  return {
       {"auto_for_dot", attend({"--scale", "auto"}), 2, "scale auto belongs to a full metric"},
       {"auto_causal", attend(covariance + Words{"--scale", "auto", "--causal"}), 2,
        "would leak the future"},
@@ -138,6 +146,12 @@ inline std::vector<Bad> bad_options() {
       {"cuda_device", attend({"--device", "cuda"}), 2, "--device cuda is not in this build"},
       {"cpu_backend", attend({"--backend", "cpu"}), 2, "backend cpu is not in this build"},
       {"cuda_backend", {"check", "--backend", "cuda"}, 2, "backend cuda is not in this build"},
+  };
+}
+
+/// Shapes of made tensors.
+inline std::vector<Bad> bad_shapes() {
+  return {
       {"three_sizes", {"bench", "--shape", "1,2,3"}, 2, "--shape 1,2,3 has 3 sizes"},
       {"head_size_zero",
        {"bench", "--shape", "1,2,3,0"},

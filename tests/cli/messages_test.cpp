@@ -44,6 +44,8 @@ TEST_P(BadInput, IsToldInOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(Words, BadInput, testing::ValuesIn(bad_words()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Options, BadInput, testing::ValuesIn(bad_options()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Pairs, BadInput, testing::ValuesIn(bad_pairs()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Shapes, BadInput, testing::ValuesIn(bad_shapes()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Tensors, BadInput, testing::ValuesIn(bad_tensors()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Files, BadInput, testing::ValuesIn(bad_files()), name_of_case);
 

@@ -110,8 +110,10 @@ TEST(Manual, ManFindsNoFault) {
 TEST(Manual, MandocFindsNoFault) {
   if (!is_installed("mandoc")) GTEST_SKIP() << "mandoc is not installed";
   write(folder().file("foci.1"), run_foci({"manual"}).out);
-  const Ran ran = run_shell("mandoc -T lint -W warning " + folder().file("foci.1"));
-  EXPECT_EQ(ran.status, 0) << ran.out;
+  // A date would make two builds of the same source differ.
+  const Ran ran = run_shell("mandoc -T lint -W warning " + folder().file("foci.1") +
+                            " | grep -v 'missing date'");
+  EXPECT_EQ(ran.out, "");
 }
 
 /// What bash offers after these words, the last of them begun.
