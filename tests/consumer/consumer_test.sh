@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# consumer_test.sh STEP: uses foci as a stranger would, from an installed prefix that was moved after
-# installing. ctest sets SOURCE, BUILD, CMAKE, GENERATOR, CC, CXX and LIBDIR, and runs `install` first.
+# consumer_test.sh STEP: uses foci as a stranger would, from an installed prefix that was moved
+# afterwards. ctest sets SOURCE, BUILD, CMAKE, GENERATOR, CC, CXX, LIBDIR and runs `install` first.
 set -euo pipefail
 work=$BUILD/consumer
 prefix=$work/moved
@@ -38,7 +38,8 @@ case $1 in
 
   versions)
     for version in 0.0 0.2 1.0; do
-      said=$(configure "wrong-$version" -DCMAKE_PREFIX_PATH="$prefix" -DFOCI_WANTED=$version 2>&1) &&
+      wanted=(-DCMAKE_PREFIX_PATH="$prefix" "-DFOCI_WANTED=$version")
+      said=$(configure "wrong-$version" "${wanted[@]}" 2>&1) &&
         fail "version $version was found"
       grep -q 'version: 0.1.0' <<<"$said" || fail "not refused for its version: $said"
     done
