@@ -13,8 +13,8 @@ mapfile -t all < <(files '*.h' '*.hpp' '*.c' '*.cpp' '*.cu' '*.cuh')
 mapfile -t sources < <(files 'src/*.cpp' 'cli/*.cpp')
 
 echo "clang-format: ${#all[@]} files"
-rough=$(clang-format-14 --dry-run "${all[@]}" 2>&1 | sed -n 's/^\([^ :]*\):.*\[-Wclang-format.*/\1/p' |
-  sort -u)
+rough=$(clang-format-14 --dry-run "${all[@]}" 2>&1 |
+  sed -n 's/^\([^ :]*\):.*\[-Wclang-format.*/\1/p' | sort -u)
 if [ -n "$rough" ]; then
   echo "not formatted; clang-format-14 -i puts them right:"
   echo "$rough"
