@@ -10,6 +10,7 @@
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
 
+#include <foci/attention.hpp>
 #include <foci/executor.hpp>
 #include <foci/safetensors.hpp>
 
@@ -45,6 +46,10 @@ Subject subject_of(const Check& verb) {
   subject.how = mechanism.how;
   subject.dtype = mechanism.dtype.value_or(dtype_of_q(*subject.file));
   subject.problem = read_problem(*subject.file, *verb.in, subject.how, DType::f64);
+  need(subject.problem.inputs(), subject.how);
+  if (!subject.problem.view("do")) {
+    subject.problem.tensors["do"] = made_gradient(subject.problem.sizes(), verb.common.seed);
+  }
   return subject;
 }
 
@@ -65,21 +70,18 @@ std::vector<Finding> findings_of(const Subject& subject, const Common& common, E
   const Tensors exact = answers(converted(rounded, DType::f64), ref, threads);
   progress.at(3, 4);
   std::vector<Finding> findings = precision_findings(ours, naive, exact);
-  if (subject.problem.view("do")) {
-    const auto add = [&](const std::vector<Finding>& more) {
-      findings.insert(findings.end(), more.begin(), more.end());
-    };
-    if (work_of(subject.problem) <= most_work) {
-      add(difference_findings(subject.problem, subject.how, threads, common.seed));
-    } else {
-      add({{.name = "gradients",
-            .against = "finite differences",
-            .note = "these tensors are too large to repeat the forward pass so often"}});
-    }
+  const auto add = [&](const std::vector<Finding>& more) {
+    findings.insert(findings.end(), more.begin(), more.end());
+  };
+  if (work_of(subject.problem) <= most_work) {
+    add(difference_findings(subject.problem, subject.how, threads, common.seed));
+  } else {
+    add({{.name = "gradients",
+          .against = "finite differences",
+          .note = "these tensors are too large to repeat the forward pass so often"}});
   }
   if (subject.file && subject.dtype == DType::f64) {
-    const auto more = answer_findings(exact, *subject.file, subject.how);
-    findings.insert(findings.end(), more.begin(), more.end());
+    add(answer_findings(exact, *subject.file, subject.how));
   }
   return findings;
 }

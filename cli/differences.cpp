@@ -125,11 +125,17 @@ struct Frozen {
   Options how;
 };
 
-/// c P in place of P, and 1 in place of c: heads with scales of their own fit into one call.
+/// c P in place of P, and 1 in place of c: heads with scales of their own fit into one call. A P
+/// that all sequences share is written out for each.
 void absorb_scale(Frozen& constant, const Tensor& scale) {
-  const auto c = numbers(scale), P = numbers(constant.problem.tensors.at("metric"));
-  const std::size_t each = P.size() / c.size();
-  for (std::size_t i = 0; i < P.size(); ++i) P[i] *= c[i / each];
+  Tensor& shared = constant.problem.tensors["metric"];
+  const std::int64_t D = shared.view().shape[3];
+  const auto c = numbers(scale), P = numbers(shared);
+  Tensor scaled(DType::f64, {scale.view().shape[0], scale.view().shape[1], D, D});
+  const auto to = numbers(scaled);
+  const std::size_t each = std::size_t(D * D);
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = c[i / each] * P[i % P.size()];
+  shared = std::move(scaled);
   constant.how.scale = 1.0;
 }
 

@@ -86,6 +86,11 @@ double Normal::operator()() {
   return radius * std::cos(2 * std::numbers::pi * uniform());
 }
 
+Tensor made_gradient(const Sizes& s, std::uint64_t seed) {
+  Normal draw(seed);
+  return normal(draw, {s.B, s.H, s.N, s.E}, 1, 1);
+}
+
 Problem made_problem(const Sizes& s, const Options& how, std::uint64_t seed) {
   check_memory(s);
   Normal draw(seed);

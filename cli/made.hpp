@@ -21,6 +21,9 @@ inline constexpr std::string_view made_means =
 /// in memory.
 Problem made_problem(const Sizes& sizes, const Options& how, std::uint64_t seed);
 
+/// A gradient of o for a problem that came without one, in f64.
+Tensor made_gradient(const Sizes& sizes, std::uint64_t seed);
+
 /// Independent N(0,1) numbers; the same seed gives the same numbers everywhere.
 class Normal {
  public:

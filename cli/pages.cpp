@@ -168,7 +168,8 @@ VerbPage check_page() {
        "being ref "
        "in the same number type. Gradients of ref in f64 are also held against central differences "
        "of "
-       "the forward pass, and answers found in the file (o, dq, ...) against ref in f64, to 1e-10 "
+       "the forward pass (with a made `do` when the file has none), and answers found in the file "
+       "(o, dq, ...) against ref in f64, to 1e-10 "
        "of the "
        "largest value."}};
 }

@@ -116,7 +116,9 @@ void Prepared::make_outputs(const Wanted& wanted) {
   if (metric.empty()) return;
   outputs_.metric = make("metric", wide(dtype), metric);
   if (std::holds_alternative<MatchDot>(how_.scale)) {
-    outputs_.scale = make("scale", wide(dtype), Shape{metric[0], size.G});
+    const View& packed = inputs_.q_offsets;
+    const std::int64_t sequences = packed ? packed.shape[0] - 1 : size.B;
+    outputs_.scale = make("scale", wide(dtype), Shape{sequences, size.G});
   }
   if (std::holds_alternative<KeyCovariance>(how_.metric)) {
     metric.resize(metric.size() - 2);

@@ -73,6 +73,52 @@ TEST(Attend, ConvertsToTheTypeAskedFor) {
   EXPECT_EQ(file.find("largest_at").dtype, DType::i64);
 }
 
+TEST(Attend, PackedSequencesAreAttendedAlone) {
+  Tensors packed = plain_tensors(), first = plain_tensors();
+  for (const char* name : {"q_offsets", "k_offsets"}) {
+    packed[name] = foci::Tensor(DType::i64, {3});
+    packed[name].data<std::int64_t>()[1] = 4;
+    packed[name].data<std::int64_t>()[2] = 9;
+  }
+  for (auto& [name, tensor] : first) {
+    tensor = foci::Tensor::copy(tensor.view().sliced(2, 0, 4), DType::f32);
+  }
+  const std::string whole = folder().file("packed-out.safetensors"),
+                    part = folder().file("part-out.safetensors");
+  const Words flags = {"--metric", "key-covariance", "--prior", "3", "--scale", "auto"};
+  ASSERT_EQ(
+      run_foci(Words{"attend", "--in", save("packed.safetensors", packed), "--out", whole} + flags)
+          .status,
+      0);
+  ASSERT_EQ(
+      run_foci(Words{"attend", "--in", save("part.safetensors", first), "--out", part} + flags)
+          .status,
+      0);
+  for (const char* name : {"o", "lse", "dq", "dk", "dv"}) {
+    const foci::Safetensors all(whole), one(part);
+    EXPECT_EQ(foci::Tensor::copy(all.find(name).sliced(2, 0, 4), DType::f64).values(),
+              foci::Tensor::copy(one.find(name), DType::f64).values())
+        << name;
+  }
+  EXPECT_EQ(foci::to_string(foci::Safetensors(whole).find("scale").sizes()), "(2, 1)");
+}
+
+TEST(Attend, NothingToDoIsNoError) {
+  for (const foci::Shape& queries : {foci::Shape{1, 2, 0, 4}, foci::Shape{1, 2, 3, 4}}) {
+    Tensors tensors;
+    tensors["q"] = numbers(queries);
+    tensors["k"] = numbers({1, 1, 0, 4});
+    tensors["v"] = numbers({1, 1, 0, 4});
+    const std::string out = folder().file("none-out.safetensors");
+    const Ran ran = run_foci({"attend", "--in", save("none.safetensors", tensors), "--out", out});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    for (const double x :
+         foci::Tensor::copy(foci::Safetensors(out).find("o"), DType::f64).values()) {
+      EXPECT_EQ(x, 0);
+    }
+  }
+}
+
 TEST(Attend, AnInterruptionLeavesNothing) {
   Tensors tensors;
   for (const char* name : {"q", "k", "v", "do"}) tensors[name] = numbers({1, 8, 1500, 64});
@@ -127,6 +173,23 @@ TEST(Check, GradientsOfEveryMetricAgreeWithDifferences) {
         run_foci(Words{"check", "--shape", "2,4,11,6", "--kv-heads", "2", "--quiet"} + flags);
     EXPECT_EQ(ran.status, 0) << foci::cli::listed(flags) << ran.err;
   }
+}
+
+TEST(Check, AFileNeedsNoGradientAndAMetricMayBeShared) {
+  Tensors tensors;
+  for (const char* name : {"q", "k", "v"}) tensors[name] = numbers({3, 2, 7, 3}, name[0]);
+  tensors["metric"] = foci::Tensor(DType::f32, {1, 2, 3, 3});
+  for (int i = 0; i < 18; ++i) tensors["metric"].data<float>()[i] = i % 9 % 4 == 0 ? 1.5f : 0.25f;
+  const std::string path = save("shared.safetensors", tensors);
+  const Ran ran = run_foci(
+      {"check", "--in", path, "--metric", "given", "--given", "full", "--scale", "auto", "--json"});
+  EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
+  int gradients = 0;
+  const auto result = ran.json();
+  for (const auto& tensor : result.at("tensors")) {
+    gradients += tensor.at("against") == "finite differences" && tensor.at("compared") == true;
+  }
+  EXPECT_EQ(gradients, 3);
 }
 
 TEST(Findings, TheRuleOfTolerance) {
