@@ -29,8 +29,9 @@ class FOCI_API Decoder {
   Decoder& operator=(Decoder&&) noexcept;
 
   /// Appends the n >= 1 tokens of k, v [v_prev, key_mask, key_bias] and attends their queries.
-  /// A bad argument leaves the state as it was. `metric` given: the tokens' rows (1|B, G|H, 1|n,
-  /// D).
+  /// A bad argument leaves the state as it was; a covariance that cannot be factored ends the step
+  /// before its token is taken, and length() tells how many were. `metric` given: the tokens' rows
+  /// (1|B, G|H, 1|n, D).
   void step(const Outputs& to, const Inputs& tokens);
 
   std::int64_t length() const;  ///< tokens taken so far

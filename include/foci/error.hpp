@@ -49,6 +49,6 @@ using WarningHandler = void (*)(std::string_view message);
 FOCI_API WarningHandler set_warning_handler(WarningHandler handler);
 
 /// Hands `message` to the handler. Safe from any thread.
-FOCI_API void warn(const std::string& message);
+FOCI_API void warn(std::string_view message);
 
 }  // namespace foci

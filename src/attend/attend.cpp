@@ -3,6 +3,7 @@
 #include <foci/attention.hpp>
 
 #include "attend/check.hpp"
+#include "metric/arena.hpp"
 #include "ref/ref.hpp"
 #include "ref/supports.hpp"
 
@@ -26,8 +27,9 @@ void choose(Backend backend) {
 }
 
 std::size_t bytes_needed(const Problem& p, int threads) {
-  return metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { return ref::workspace<S>(p); }) *
-         std::size_t(threads);
+  const std::size_t each =
+      metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { return ref::workspace<S>(p); });
+  return metric::Arena::times(each, std::size_t(threads));
 }
 
 int threads_of(const Call& call) { return call.threads ? call.threads->threads() : 1; }
@@ -42,12 +44,13 @@ void want_workspace(const Problem& p, const Call& call) {
 }
 
 void run(const Outputs& to, const Problem& p, const Call& call) {
-  checks::echo_given(to.metric, p);
   metric::with_floating(p.from.q.dtype,
                         [&]<class S>(S*) { ref::forward<S>(to, p, call.workspace, call.threads); });
+  checks::echo_given(to.metric, p);
 }
 
 void run(const Gradients& to, const Problem& p, const Call& call) {
+  if (p.sequences == 0) checks::clear(to.dmetric);  // nobody else would write it
   metric::with_floating(
       p.from.q.dtype, [&]<class S>(S*) { ref::backward<S>(to, p, call.workspace, call.threads); });
 }

@@ -238,9 +238,11 @@ Problem check(const Inputs& from, const Options& how) {
   p.from = from;
   p.how = how;
   p.size = sizes_of(from);
+  const auto* decay = std::get_if<Decay>(&how.weighting);
+  if (decay && !decay->content) p.how.metric = Dot{};  // weights come from positions alone
+  p.scope = scope_of(p.how);
   const auto* given = p.metric<Given>();
   p.full = p.metric<KeyCovariance>() || (given && given->extent == Extent::full);
-  p.scope = scope_of(how);
   if (auto* covariance = std::get_if<KeyCovariance>(&p.how.metric)) {
     if (!covariance->prior) covariance->prior = p.scope == Scope::prefix ? double(p.size.D) : 0.0;
   }
@@ -252,7 +254,7 @@ Problem check(const Inputs& from, const Options& how) {
                                                       : how.metric_grad == MetricGrad::through;
   check_value_change(p);
   check_extras(p);
-  check_given(p);
+  if (!decay || decay->content) check_given(p);
   return p;
 }
 

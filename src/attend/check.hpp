@@ -30,6 +30,9 @@ double standard_scale(const metric::Problem& problem);
 /// A given metric is written out as it came, once.
 void echo_given(const View& to, const metric::Problem& problem);
 
+/// Fills a metric's gradient with zeros.
+void clear(const View& dmetric);
+
 /// Shapes of Outputs::metric and Outputs::status; rank 0 where there is none.
 metric::Index metric_shape(const metric::Problem& problem);
 metric::Index status_shape(const metric::Problem& problem);

@@ -27,6 +27,8 @@ using Heads = std::vector<ref::DecodeHead<S>>;
 Problem cache_problem(const DecoderSizes& z, const Options& how) {
   Problem p;
   p.how = how;
+  const auto* decay = std::get_if<Decay>(&how.weighting);
+  if (decay && !decay->content) p.how.metric = Dot{};
   p.size = {.B = z.B, .H = z.H, .G = z.G, .N = 1, .M = z.capacity, .D = z.D, .E = z.E};
   p.sequences = z.B;
   p.longest_n = 1;
@@ -131,15 +133,16 @@ Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 void Decoder::step(const Outputs& to, const Inputs& tokens) {
   const Problem p = checks::check(tokens, state_->how);
   state_->check_step(to, p);
-  checks::echo_given(to.metric, p);
   std::visit(
       [&](auto& heads) {
-        for (auto& head : heads) {
-          for (std::int64_t i = 0; i < p.size.N; ++i) head.step(to, p, i);
+        for (std::int64_t i = 0; i < p.size.N; ++i) {
+          for (auto& head : heads) head.prepare(p);  // throws before any head has taken the token
+          for (auto& head : heads) head.step(to, p, i);
+          ++state_->length;
         }
       },
       state_->heads);
-  state_->length += p.size.N;
+  checks::echo_given(to.metric, p);
 }
 
 std::int64_t Decoder::length() const { return state_->length; }

@@ -42,6 +42,14 @@ void want_type(std::string_view name, const View& view, DType dtype) {
   }
 }
 
+/// Its own type will do as well as a wide one.
+void want_bias_gradient(const View& dkey_bias, const View& key_bias) {
+  if (!dkey_bias) return;
+  want_shape("dkey_bias", dkey_bias, Dims(key_bias.sizes()), "key_bias' shape");
+  if (dkey_bias.dtype != key_bias.dtype) want_wide("dkey_bias", dkey_bias);
+  want_writable("dkey_bias", dkey_bias);
+}
+
 bool sums_to_one(const Weighting& weighting) {
   const auto* decay = std::get_if<Decay>(&weighting);
   return std::holds_alternative<Softmax>(weighting) || std::holds_alternative<Linear>(weighting) ||
@@ -99,18 +107,32 @@ Dims status_shape(const Problem& p) {
   return shape;
 }
 
-void echo_given(const View& to, const Problem& p) {
-  if (!to || !p.metric<Given>()) return;
-  const View& m = p.from.metric;
-  for (std::int64_t b = 0; b < m.shape[0]; ++b) {
-    for (std::int64_t h = 0; h < m.shape[1]; ++h) {
-      for (std::int64_t i = 0; i < m.shape[2]; ++i) {
-        for (std::int64_t d = 0; d < m.shape[3]; ++d) {
-          metric::store_one(to, {b, h, i, d}, metric::load_one<double>(m, {b, h, i, d}));
-        }
+namespace {
+
+/// Calls each({b, h, i, d}) for every element of a tensor of rank 4.
+template <class Each>
+void each_element(const View& of, Each&& each) {
+  for (std::int64_t b = 0; b < of.shape[0]; ++b) {
+    for (std::int64_t h = 0; h < of.shape[1]; ++h) {
+      for (std::int64_t i = 0; i < of.shape[2]; ++i) {
+        for (std::int64_t d = 0; d < of.shape[3]; ++d) each(Dims{b, h, i, d});
       }
     }
   }
+}
+
+}  // namespace
+
+void echo_given(const View& to, const Problem& p) {
+  if (!to || !p.metric<Given>()) return;
+  each_element(to, [&](const Dims& at) {
+    metric::store_one(to, at, metric::load_one<double>(p.from.metric, at));
+  });
+}
+
+void clear(const View& dmetric) {
+  if (dmetric.rank != 4) return;  // a chunked one has no element without sequences
+  each_element(dmetric, [&](const Dims& at) { metric::store_one(dmetric, at, 0.0); });
 }
 
 void check_outputs(const Outputs& to, const Problem& p) {
@@ -152,7 +174,7 @@ void check_gradients(const Gradients& to, const Problem& p) {
   want_row_statistic({"dmetric", to.dmetric, metric_shape(p), "the metric's shape"});
   if (to.dkey_bias && !p.from.key_bias)
     throw InvalidArgument("dkey_bias is asked for, but there is no key_bias");
-  want_row_statistic({"dkey_bias", to.dkey_bias, Dims(p.from.key_bias.sizes()), "key_bias' shape"});
+  want_bias_gradient(to.dkey_bias, p.from.key_bias);
 }
 
 }  // namespace foci::checks

@@ -23,7 +23,13 @@ inline void want_memory(std::string_view name, const View& view) {
       throw InvalidArgument(
           fmt::format("{} has shape {}: sizes are not negative", name, to_string(view.sizes())));
   }
-  if (view && view.count() > 0 && !view.data)
+  double count = view ? 1 : 0;  // roughly, for the true product may not fit an integer
+  for (const std::int64_t size : view.sizes()) count *= double(size);
+  if (count > 0x1p56) {
+    throw InvalidArgument(fmt::format("{} has shape {}: more elements than memory can hold", name,
+                                      to_string(view.sizes())));
+  }
+  if (count > 0 && !view.data)
     throw InvalidArgument(fmt::format("{} has no memory behind it", name));
 }
 

@@ -127,46 +127,48 @@ Gradients gradients(const foci_gradients& f) {
 }
 
 Metric metric(const foci_options& o) {
-  const Form form = twin(o.form, Form::distance, "form");
-  const Reduce reduce = twin(o.reduce, Reduce::median, "reduce");
-  const Normalize normalize = twin(o.normalize, Normalize::none, "normalize");
-  const Scope scope = twin(o.scope, Scope::prefix, "scope");
+  const auto form = [&] { return twin(o.form, Form::distance, "form"); };
+  const auto reduce = [&] { return twin(o.reduce, Reduce::median, "reduce"); };
+  const auto normalize = [&] { return twin(o.normalize, Normalize::none, "normalize"); };
+  const auto scope = [&] { return twin(o.scope, Scope::prefix, "scope"); };
   switch (o.metric) {
     case FOCI_DOT:
-      return Dot{form};
+      return Dot{form()};
     case FOCI_LAYER_CHANGE:
-      return LayerChange{form, reduce, normalize, scope};
+      return LayerChange{form(), reduce(), normalize(), scope()};
     case FOCI_FLAT:
-      return Flat{form, reduce, normalize, scope};
+      return Flat{form(), reduce(), normalize(), scope()};
     case FOCI_JACOBIAN:
-      return Jacobian{form, normalize, scope};
+      return Jacobian{form(), normalize(), scope()};
     case FOCI_KEY_COVARIANCE: {
-      KeyCovariance covariance{
-          .ridge = o.ridge, .prior = {}, .period = o.period == 0 ? 64 : o.period, .scope = scope};
+      KeyCovariance covariance{.ridge = o.ridge,
+                               .prior = {},
+                               .period = o.period == 0 ? KeyCovariance{}.period : o.period,
+                               .scope = scope()};
       if (!(o.prior < 0)) covariance.prior = o.prior;
       return covariance;
     }
     case FOCI_RANDOM:
-      return Random{form, normalize, o.floor, o.seed, o.layer};
+      return Random{form(), normalize(), o.floor, o.seed, o.layer};
     case FOCI_GIVEN:
-      return Given{form, twin(o.extent, Extent::full, "extent")};
+      return Given{form(), twin(o.extent, Extent::full, "extent")};
   }
   throw InvalidArgument("metric is " + std::to_string(int(o.metric)) + ", which names nothing");
 }
 
 Weighting weighting(const foci_options& o) {
-  const Rescale rescale = twin(o.rescale, Rescale::none, "rescale");
+  const auto rescale = [&] { return twin(o.rescale, Rescale::none, "rescale"); };
   switch (o.weighting) {
     case FOCI_SOFTMAX:
       return Softmax{};
     case FOCI_RELU2:
-      return Relu2{rescale};
+      return Relu2{rescale()};
     case FOCI_IDENTITY:
-      return Identity{rescale};
+      return Identity{rescale()};
     case FOCI_LINEAR:
       return Linear{twin(o.feature, Feature::exp, "feature")};
     case FOCI_DECAY:
-      return Decay{o.rate == 0 ? 0.9 : o.rate, o.content != 0};
+      return Decay{o.rate == 0 ? Decay{}.rate : o.rate, o.content != 0};
   }
   throw InvalidArgument("weighting is " + std::to_string(int(o.weighting)) +
                         ", which names nothing");

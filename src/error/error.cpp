@@ -15,7 +15,8 @@ void print_once(std::string_view message) {
   static std::mutex& lock = *new std::mutex;
   static std::set<std::string, std::less<>>& seen = *new std::set<std::string, std::less<>>;
   const std::lock_guard guard(lock);
-  if (!seen.emplace(message).second) return;
+  if (seen.find(message) != seen.end()) return;
+  seen.emplace(message);
   std::fprintf(stderr, "foci: warning: %.*s\n", int(message.size()), message.data());
 }
 
@@ -27,6 +28,6 @@ WarningHandler set_warning_handler(WarningHandler handler) {
   return current_handler.exchange(handler ? handler : print_once);
 }
 
-void warn(const std::string& message) { current_handler.load()(message); }
+void warn(std::string_view message) { current_handler.load()(message); }
 
 }  // namespace foci

@@ -3,6 +3,8 @@
 // that takes the pieces is also the code that says how many bytes it needs.
 #pragma once
 
+#include <foci/error.hpp>
+
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -20,20 +22,35 @@ class Arena {
     used_ = (alignment - address % alignment) % alignment;
   }
 
-  template <class T>
-  std::span<T> take(std::int64_t count) {
-    const std::size_t bytes = std::size_t(count) * sizeof(T);
+  /// Room for the product of the sizes; throws where that is more than memory could ever hold.
+  template <class T, class... Sizes>
+  std::span<T> take(Sizes... sizes) {
+    std::size_t count = 1;
+    for (const std::size_t size : {std::size_t(sizes)...}) count = times(count, size);
+    const std::size_t bytes = times(count, sizeof(T));
     const std::size_t begin = used_;
-    used_ += (bytes + alignment - 1) / alignment * alignment;
+    used_ = bounded(used_ + (bytes + alignment - 1) / alignment * alignment);
     if (counting_) return {};
     assert(used_ <= memory_.size());
-    return {reinterpret_cast<T*>(memory_.data() + begin), std::size_t(count)};
+    return {reinterpret_cast<T*>(memory_.data() + begin), count};
+  }
+
+  /// a * b bytes, checked alike.
+  static std::size_t times(std::size_t a, std::size_t b) {
+    std::size_t product = 0;
+    if (__builtin_mul_overflow(a, b, &product)) product = ~std::size_t(0);
+    return bounded(product);
   }
 
   /// Bytes taken so far.
   std::size_t used() const { return used_; }
 
  private:
+  static std::size_t bounded(std::size_t bytes) {
+    if (bytes >> 56 == 0) return bytes;
+    throw InvalidArgument("these sizes ask for more memory than any machine can address");
+  }
+
   std::span<std::byte> memory_;
   std::size_t used_ = 0;
   bool counting_ = true;

@@ -15,7 +15,7 @@ FOCI_HD constexpr std::int64_t position(std::int64_t i, std::int64_t N, std::int
 }
 
 FOCI_HD constexpr std::int64_t chunk_count(std::int64_t M, std::int64_t period) {
-  return (M + period - 1) / period;
+  return M / period + (M % period != 0);
 }
 
 /// `before`: unmasked keys strictly before the query's position.

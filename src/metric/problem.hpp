@@ -77,7 +77,7 @@ inline Sequence sequence(const Problem& p, std::int64_t s) {
   at.N = offset(p.from.q_offsets, s + 1) - at.q0;
   at.M = offset(p.from.k_offsets, s + 1) - at.k0;
   at.chunks = chunks(at.M);
-  for (std::int64_t before = 0; before < s; ++before) {
+  for (std::int64_t before = 0; before < s && covariance; ++before) {
     at.chunk0 += chunks(offset(p.from.k_offsets, before + 1) - offset(p.from.k_offsets, before));
   }
   return at;

@@ -24,7 +24,7 @@ class DecodeHead {
     for (auto* line : {&s_, &a_}) *line = arena.take<T>(M);
     for (auto* line : {&q_, &folded_}) *line = arena.take<T>(D);
     o_ = arena.take<T>(group_.E);
-    for (auto* lines : {&m_, &sum_}) *lines = arena.take<T>(group_.R * D);
+    for (auto* lines : {&m_, &sum_}) *lines = arena.take<T>(group_.R, D);
     if (p_.metric<Jacobian>()) jacobian_ = JacobianEstimate<T>::take(arena, group_);
     if (p_.full) full_ = Full<T>::take(arena, group_);
     diagonal_ = {form_of(p_.how.metric), T(p_.c), D};
@@ -45,13 +45,21 @@ class DecodeHead {
     if (p_.full) full_.keys.clear();
   }
 
-  /// Token i of the checked step `tokens`.
+  /// What could fail about token i, before any head takes it: the chunk's estimate, a given P.
+  void prepare(const Problem& tokens) {
+    if (p_.metric<KeyCovariance>()) renew();
+    if (p_.full && p_.metric<Given>()) {
+      const View& given = tokens.from.metric;
+      full_.load_given(given, given.shape[0] == 1 ? 0 : b_);
+    }
+  }
+
+  /// Token i of the checked step `tokens`, after every head's prepare().
   void step(const Outputs& to, const Problem& tokens, std::int64_t i) {
     const View& mask = tokens.from.key_mask;
     const Token token{tokens.from, i, !mask || metric::load_one<std::uint8_t>(mask, {b_, i}) != 0};
-    if (p_.metric<KeyCovariance>()) renew();
     if (token.kept) append(tokens.from, i);
-    if (p_.full && p_.metric<Given>()) load_given(tokens.from);
+    if (p_.full && p_.metric<Given>()) full_.place(Centre::first_key);
     for (std::int64_t r = 0; r < group_.R; ++r) attend(to, token, r);
     ++t_;
   }
@@ -97,11 +105,6 @@ class DecodeHead {
       throw NumericalError(unfactorable(b_, group_.g, full_));
     full_.place(chunk > 0 ? Centre::mean : Centre::first_key);
     chunk_ = chunk;
-  }
-
-  void load_given(const Inputs& from) {
-    full_.load_given(from.metric, from.metric.shape[0] == 1 ? 0 : b_);
-    full_.place(Centre::first_key);
   }
 
   void update_diagonal(const Token& token, std::int64_t r) {

@@ -31,16 +31,16 @@ class DiagonalRows {
     const View& given = p_.from.metric;
     const bool is_given = p_.metric<Given>() != nullptr && !p_.full;
     per_head_ = p_.metric<Jacobian>() || (is_given && given.shape[1] == p_.size.H);
-    per_query_ =
-        is_given ? given.shape[2] == p_.size.N : p_.scope == Scope::prefix && !p_.metric<Random>();
+    per_query_ = is_given ? p_.size.N > 1 && given.shape[2] == p_.size.N
+                          : p_.scope == Scope::prefix && !p_.metric<Random>();
     formula.form = form_of(p_.how.metric);
     formula.c = T(p_.c);
     formula.D = group.D;
     if (p_.full || p_.metric<Dot>()) return;
-    const std::int64_t lines = heads() * (per_query_ ? p_.longest_n : 1);
-    m_ = arena.take<T>(lines * group.D);
-    dm_ = arena.take<T>(lines * group.D);
-    by_ = arena.take<T>(lines);
+    const std::int64_t rows = per_query_ ? p_.longest_n : 1;
+    m_ = arena.take<T>(heads(), rows, group.D);
+    dm_ = arena.take<T>(heads(), rows, group.D);
+    by_ = arena.take<T>(heads(), rows);
     order_ = arena.take<std::int64_t>(p_.longest_m);
   }
 

@@ -19,12 +19,14 @@ struct Factor {
 
   double& at(std::int64_t i, std::int64_t j) const { return L[i * D + j]; }
 
-  /// L L' = A. A pivot at or below `floor` ends it (false); with Of::itself, if it is not below
-  /// -floor and nothing hangs on it, that direction is left out instead: P may be semidefinite.
-  bool decompose(const double* A, double floor) const {
+  /// L L' = A; false when A is not positive definite. `slack` forgives rounding: with Of::itself a
+  /// pivot that lost all but `slack` of its diagonal entry, and on which nothing hangs, is left out
+  /// instead, for P may be semidefinite.
+  bool decompose(const double* A, double slack) const {
     for (std::int64_t j = 0; j < D; ++j) {
       double pivot = A[j * D + j];
       for (std::int64_t l = 0; l < j; ++l) pivot -= at(j, l) * at(j, l);
+      const double floor = slack * A[j * D + j];
       const bool flat = of == Of::itself && std::abs(pivot) <= floor;
       if (!flat && !(pivot > floor && pivot < std::numeric_limits<double>::infinity()))
         return false;
@@ -33,7 +35,7 @@ struct Factor {
       for (std::int64_t i = j + 1; i < D; ++i) {
         double sum = A[i * D + j];
         for (std::int64_t l = 0; l < j; ++l) sum -= at(i, l) * at(j, l);
-        if (flat && !(std::abs(sum) <= std::sqrt(floor * A[i * D + i]) + floor)) return false;
+        if (flat && !(std::abs(sum) <= std::sqrt(floor * A[i * D + i]))) return false;
         at(i, j) = flat ? 0.0 : sum / at(j, j);
       }
     }

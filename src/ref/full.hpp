@@ -36,11 +36,11 @@ struct Full {
     full.covariance = Covariance::take(arena, D);
     full.keys = Scatter::take(arena, D);
     for (auto* row : {&full.centre, &full.x, &full.z, &full.u, &full.w}) *row = arena.take<T>(D);
-    full.zk = arena.take<T>(M * D);
-    full.apart = arena.take<T>(M * D);
+    full.zk = arena.take<T>(M, D);
+    full.apart = arena.take<T>(M, D);
     full.dbias = arena.take<T>(M);
     full.unit = arena.take<double>(D);
-    for (auto* matrix : {&full.P, &full.dP, &full.X}) *matrix = arena.take<double>(D * D);
+    for (auto* matrix : {&full.P, &full.dP, &full.X}) *matrix = arena.take<double>(D, D);
     return full;
   }
 
@@ -65,13 +65,9 @@ struct Full {
   /// The caller's P of batch b; rounding may leave it a little short of semidefinite.
   void load_given(const View& given, std::int64_t b) {
     const std::int64_t D = group->D;
-    double widest = 0;
-    for (std::int64_t d = 0; d < D; ++d) {
-      metric::load(&P[d * D], given, {b, group->g, d}, D);
-      widest = std::max(widest, P[d * D + d]);
-    }
+    for (std::int64_t d = 0; d < D; ++d) metric::load(&P[d * D], given, {b, group->g, d}, D);
     const double precision = given.dtype == DType::f64 ? 0x1p-52 : 0x1p-23;
-    if (covariance.factor.decompose(P.data(), double(D) * precision * widest)) return;
+    if (covariance.factor.decompose(P.data(), double(D) * precision)) return;
     throw InvalidArgument(fmt::format(
         "metric given: P of batch {}, key head {} is not positive semidefinite", b, group->g));
   }

@@ -37,11 +37,11 @@ struct Group {
   Group(Arena& arena, const Problem& problem)
       : p(&problem), R(problem.heads_per_key()), D(problem.size.D), E(problem.size.E) {
     const std::int64_t most_n = problem.longest_n, most_m = problem.longest_m;
-    q = arena.take<T>(R * most_n * D);
-    k = arena.take<T>(most_m * D);
-    v = arena.take<T>(most_m * E);
-    v_prev = arena.take<T>(problem.from.v_prev ? most_m * E : 0);
-    bias = arena.take<T>(problem.from.key_bias ? R * most_m : 0);
+    q = arena.take<T>(R, most_n, D);
+    k = arena.take<T>(most_m, D);
+    v = arena.take<T>(most_m, E);
+    v_prev = arena.take<T>(bool(problem.from.v_prev), most_m, E);
+    bias = arena.take<T>(bool(problem.from.key_bias), R, most_m);
     key_at = arena.take<std::int64_t>(most_m);
     sees = arena.take<std::int64_t>(most_n);
     before = arena.take<std::int64_t>(most_n);

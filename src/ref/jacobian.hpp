@@ -26,7 +26,7 @@ struct JacobianEstimate {
   static JacobianEstimate take(Arena& arena, const Group<T>& group) {
     JacobianEstimate e;
     e.group = &group;
-    e.J = arena.take<T>(group.D * group.E);
+    e.J = arena.take<T>(group.D, group.E);
     e.centre = arena.take<T>(group.D + group.E);
     e.of_key = arena.take<T>(group.D + group.E);
     return e;

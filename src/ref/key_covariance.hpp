@@ -24,7 +24,7 @@ struct Scatter {
   std::span<double> step;  // (D) scratch
 
   static Scatter take(metric::Arena& arena, std::int64_t D) {
-    return {0, D, arena.take<double>(D), arena.take<double>(D * D), arena.take<double>(D)};
+    return {0, D, arena.take<double>(D), arena.take<double>(D, D), arena.take<double>(D)};
   }
   void clear() {
     n = 0;
@@ -51,8 +51,8 @@ struct Covariance {
   static Covariance take(metric::Arena& arena, std::int64_t D) {
     Covariance of;
     of.factor.D = D;
-    of.factor.L = arena.take<double>(D * D);
-    of.sigma = arena.take<double>(D * D);
+    of.factor.L = arena.take<double>(D, D);
+    of.sigma = arena.take<double>(D, D);
     return of;
   }
 

@@ -23,7 +23,9 @@ double mean_concentration(const Group<T>& group, Row<T> row, Score&& score) {
       if (row.n == 0) continue;
       score(row, group.query(r, i));
       forward(Softmax{}, row);
-      sum += double(statistics(row).concentration);
+      const double concentration = double(statistics(row).concentration);
+      if (std::isnan(concentration)) continue;  // a NaN stays in its own row
+      sum += concentration;
       ++rows;
     }
   }
@@ -48,6 +50,11 @@ double match_dot(Full<T>& full, const Row<T>& buffers) {
   double low = 0, high = 0;  // concentration S falls from 1 as c grows
   for (double step = 1; low > -60 && excess(low) < 0; step *= 2) low -= step;
   for (double step = 1; high < 60 && excess(high) > 0; step *= 2) high += step;
+  if (excess(low) < 0 || excess(high) > 0) {
+    warn(
+        "scale auto: no scale gives this metric the concentration of dot attention; it stays at 1");
+    return 1;
+  }
   for (int halvings = 0; halvings < 60 && high - low > 1e-14; ++halvings) {
     const double middle = (low + high) / 2;
     (excess(middle) > 0 ? low : high) = middle;

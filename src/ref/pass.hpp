@@ -19,11 +19,11 @@ class Pass {
     for (auto* line : {&s_, &a_, &da_, &ds_}) *line = arena.take<T>(M);
     for (auto* line : {&folded_, &dfolded_}) *line = arena.take<T>(group_.D);
     for (auto* line : {&o_, &do_}) *line = arena.take<T>(group_.E);
-    dq_ = arena.take<T>(R * N * group_.D);
-    dk_ = arena.take<T>(M * group_.D);
-    dv_ = arena.take<T>(M * group_.E);
-    dv_prev_ = arena.take<T>(problem.from.v_prev ? M * group_.E : 0);
-    dbias_ = arena.take<T>(problem.from.key_bias ? R * M : 0);
+    dq_ = arena.take<T>(R, N, group_.D);
+    dk_ = arena.take<T>(M, group_.D);
+    dv_ = arena.take<T>(M, group_.E);
+    dv_prev_ = arena.take<T>(bool(problem.from.v_prev), M, group_.E);
+    dbias_ = arena.take<T>(bool(problem.from.key_bias), R, M);
   }
 
   /// Throws where a given P is not positive semidefinite.

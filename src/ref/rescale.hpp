@@ -11,6 +11,17 @@
 
 namespace foci::ref {
 
+/// Root of sum x^2, of x / largest first: squares of squares leave the range of f32 early.
+template <class T>
+T length(const T* x, std::int64_t n) {
+  T largest = 0, sum = 0;
+  for (std::int64_t j = 0; j < n; ++j)
+    largest = std::abs(x[j]) > largest ? std::abs(x[j]) : largest;
+  if (largest == T(0)) return dot(x, x, n);  // 0, or NaN
+  for (std::int64_t j = 0; j < n; ++j) sum += (x[j] / largest) * (x[j] / largest);
+  return largest * std::sqrt(sum);
+}
+
 template <class T>
 T divisor(Rescale how, const T* x, std::int64_t n) {
   T sum = 0;
@@ -23,7 +34,7 @@ T divisor(Rescale how, const T* x, std::int64_t n) {
       for (std::int64_t j = 0; j < n; ++j) sum += std::abs(x[j]);
       return sum;
     case Rescale::l2:
-      return std::sqrt(dot(x, x, n));
+      return length(x, n);
   }
   return T(1);
 }

@@ -57,7 +57,8 @@ void backward(const Gradients& to, const metric::Problem& problem, std::span<std
   const std::int64_t G = problem.size.G, sequences = problem.sequences;
   const View& given = problem.from.metric;
   const bool shared = to.dmetric && problem.metric<Given>() && given.shape[0] == 1 && sequences > 1;
-  const bool own_rows = problem.packed() && !problem.full && given.shape[2] == problem.size.N;
+  const bool own_rows =
+      problem.packed() && !problem.full && problem.size.N > 1 && given.shape[2] == problem.size.N;
   if (!shared || own_rows) {
     share<S>(problem, memory, threads, sequences * G, [&](Pass<S>& pass, std::int64_t index) {
       pass.backward(to, index / G, index % G, Accumulate::no);

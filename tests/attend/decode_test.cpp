@@ -174,6 +174,48 @@ TEST_F(DecoderMessages, about_a_step_and_it_leaves_the_state_alone) {
   EXPECT_EQ(decoder.length(), 2);
 }
 
+/// What fails on the way is found before any head takes the token.
+TEST_F(DecoderMessages, about_metrics_that_cannot_be_used_and_it_leaves_the_state_alone) {
+  how_.metric = Given{Form::product, Extent::full};
+  Decoder decoder(sizes_, how_);
+  Tensor good(DType::f64, {1, 1, 4, 4}), bad(DType::f64, {1, 1, 4, 4});
+  for (int d = 0; d < 4; ++d) good.data<double>()[d * 5] = 1;
+  bad.data<double>()[1] = bad.data<double>()[4] = 2;
+  Inputs from = token_.inputs();
+  for (int again = 0; again < 10; ++again) {  // more often than the decoder has room
+    from.metric = bad;
+    EXPECT_EQ(thrown<InvalidArgument>([&] { decoder.step(to(), from); }),
+              "metric given: P of batch 0, key head 0 is not positive semidefinite");
+  }
+  EXPECT_EQ(decoder.length(), 0);
+  from.metric = good;
+  decoder.step(to(), from);
+  for (int e = 0; e < 4; ++e)
+    EXPECT_EQ(token_["o"].data<double>()[e], token_["v"].data<double>()[e]);  // one key
+}
+
+TEST_F(DecoderMessages, a_covariance_that_fails_takes_no_token) {
+  sizes_ = {.B = 2, .H = 1, .G = 1, .D = 2, .E = 2, .capacity = 6, .dtype = DType::f64};
+  how_.metric = KeyCovariance{.ridge = 0, .prior = 0.0, .period = 2};
+  Made three({"tokens", 2, 1, 1, 3, 3, 2, 2});
+  for (int i = 0; i < 6; ++i)
+    three["k"].data<double>()[6 + i] = 3;  // batch entry 1 does not scatter
+  for (int i = 0; i < 6; ++i) three["k"].data<double>()[i] = i * i;
+  Decoder decoder(sizes_, how_);
+  const Outputs to{.o = three.fresh("o", {2, 1, 3, 2}, DType::f64)};
+  EXPECT_THROW(decoder.step(to, three.inputs()), NumericalError);
+  EXPECT_EQ(decoder.length(), 2) << "the third token is the first that asks for a covariance";
+  Inputs third = tokens(three, 2, 3);
+  const Outputs one = rows(to, 2, 3);
+  for (int again = 0; again < 10; ++again) EXPECT_THROW(decoder.step(one, third), NumericalError);
+  EXPECT_EQ(decoder.length(), 2);
+}
+
+TEST_F(DecoderMessages, about_room_no_machine_has) {
+  sizes_.capacity = std::int64_t(1) << 62;
+  EXPECT_EQ(when_made(), "these sizes ask for more memory than any machine can address");
+}
+
 TEST_F(DecoderMessages, about_what_it_does_not_do) {
   how_.metric = KeyCovariance{};
   Decoder decoder(sizes_, how_);

@@ -139,6 +139,32 @@ TEST_F(Messages, about_given_metrics) {
             "a metric tensor came along, but the metric is dot: use given, or leave it out");
 }
 
+TEST_F(Messages, about_sizes_that_no_memory_holds) {
+  from_.q.shape[3] = from_.k.shape[3] = std::int64_t(1) << 60;
+  EXPECT_EQ(forward(),
+            "q has shape (2, 4, 9, 1152921504606846976): more elements than memory can hold");
+  from_ = made_.inputs();
+  for (View* view : {&from_.q, &from_.k, &from_.v, &from_.v_prev, &to_.o})
+    *view = view->sliced(0, 0, 1).sliced(1, 0, 1).sliced(2, 0, 1);
+  for (View* view : {&from_.q, &from_.k}) {
+    view->shape[3] = std::int64_t(1) << 40;
+    view->strides[3] = 0;
+  }
+  how_.metric = KeyCovariance{};
+  EXPECT_EQ(thrown<InvalidArgument>([&] { need(from_, how_); }),
+            "these sizes ask for more memory than any machine can address");
+}
+
+TEST_F(Messages, a_refused_metric_is_not_even_echoed) {
+  Tensor P(DType::f64, {1, 2, 4, 4});
+  P.data<double>()[1] = P.data<double>()[4] = 2;
+  from_.metric = P;
+  how_.metric = Given{Form::product, Extent::full};
+  to_.metric = room("metric_used", {1, 2, 4, 4});
+  EXPECT_EQ(forward(), "metric given: P of batch 0, key head 0 is not positive semidefinite");
+  for (const double x : made_["metric_used"].values()) EXPECT_TRUE(std::isnan(x));
+}
+
 TEST_F(Messages, about_packed_sequences) {
   Tensor offsets(DType::i64, {2});
   offsets.data<std::int64_t>()[1] = 9;
@@ -286,6 +312,13 @@ TEST_F(Messages, about_gradients) {
   back_ = good;
   back_.dkey_bias = room("x", {2, 2, 9});
   EXPECT_EQ(backward(), "dkey_bias is asked for, but there is no key_bias");
+  back_ = good;
+  from_.key_bias = room("b", {2, 4, 9}, DType::bf16);
+  back_.dkey_bias = room("x", {2, 4, 9}, DType::f16);
+  EXPECT_EQ(backward(), "dkey_bias has type f16; it must be f32 or f64");
+  back_.dkey_bias = room("x", {2, 4, 9}, DType::bf16);
+  EXPECT_NO_THROW(attend_backward(back_, from_, {}, how_));
+  from_.key_bias = {};
   back_ = good;
   from_.v_prev = {};
   back_.dv_prev = room("x", {2, 2, 9, 4});

@@ -196,7 +196,7 @@ TEST_F(Packed, equal_sequences_attended_alone) {
       if (!shape.empty()) to.metric = all.fresh("metric_used", shape, DType::f64);
       attend(to, from, how);
       Gradients back = all_gradients(all, how);
-      back.dmetric = {};
+      if (!shape.empty()) back.dmetric = all.fresh("dmetric", shape, DType::f64);
       attend_backward(back, from, to, how);
 
       std::int64_t q0 = 0, k0 = 0, chunk0 = 0;
@@ -257,6 +257,50 @@ TEST_F(Packed, given_metrics_fit_too) {
   }
 }
 
+/// One query in all, in the second of two sequences: it has that sequence's metric.
+TEST_F(Packed, one_query_finds_its_own_metric) {
+  Made all({"packed", 1, 1, 1, 1, 4, 2, 2}, 6);
+  Tensor q_offsets(DType::i64, {3}), k_offsets(DType::i64, {3}), m(DType::f64, {2, 1, 1, 2});
+  q_offsets.data<std::int64_t>()[2] = 1;
+  k_offsets.data<std::int64_t>()[1] = 2;
+  k_offsets.data<std::int64_t>()[2] = 4;
+  m.data<double>()[0] = m.data<double>()[1] = 50;  // the first sequence's, which nobody asks
+  Inputs from = all.inputs();
+  from.metric = m;
+  from.q_offsets = q_offsets;
+  from.k_offsets = k_offsets;
+  const View dmetric = all.fresh("dmetric", {2, 1, 1, 2}, DType::f64);
+  attend({.o = all.fresh("o", {1, 1, 1, 2}, DType::f64)}, from, {.metric = Given{}});
+  attend_backward({.d_o = all.find("d_o"), .dmetric = dmetric}, from, {}, {.metric = Given{}});
+  for (int e = 0; e < 2; ++e) {  // a metric of zeros sees both keys alike
+    EXPECT_DOUBLE_EQ(all["o"].data<double>()[e],
+                     (all["v"].data<double>()[4 + e] + all["v"].data<double>()[6 + e]) / 2);
+    EXPECT_EQ(all["dmetric"].data<double>()[e], 0.0);
+    EXPECT_NE(all["dmetric"].data<double>()[2 + e], 0.0);
+  }
+}
+
+TEST(Shapes, no_batch_leaves_no_gradient_unwritten) {
+  Made none({"none", 0, 2, 1, 3, 3, 4, 4});
+  Tensor m(DType::f64, {1, 1, 1, 4});
+  none.put("metric", std::move(m));
+  const View dmetric = none.fresh("dmetric", {1, 1, 1, 4}, DType::f64);
+  attend_backward({.d_o = none.find("d_o"), .dmetric = dmetric}, none.inputs(), {},
+                  {.metric = Given{}});
+  EXPECT_EQ(none["dmetric"].values(), std::vector<double>(4, 0.0));
+}
+
+TEST(Shapes, decay_alone_ignores_the_metric) {
+  Made plain(shape("small")), other(shape("small"));
+  const Options dot{.weighting = Decay{}, .causal = true};
+  Options covariance = dot;
+  covariance.metric = KeyCovariance{};
+  other["k"].data<double>()[0] = std::nan("");
+  attend(all_outputs(plain, dot), plain.inputs(), dot);
+  attend(all_outputs(other, covariance), other.inputs(), covariance);
+  EXPECT_EQ(plain["o"].values(), other["o"].values());
+}
+
 TEST(Values, large_and_small_do_not_overflow) {
   for (const double size : {1e4, 1e-4}) {
     for (const auto& metric : metrics()) {
@@ -273,6 +317,26 @@ TEST(Values, large_and_small_do_not_overflow) {
             ASSERT_TRUE(std::isfinite(x))
                 << metric.name << " " << weighting.name << " " << name << " " << size;
         }
+      }
+    }
+  }
+}
+
+/// Weights do not depend on the unit of the scores where the formula does not: no row drowns in
+/// f32.
+TEST(Values, rescaled_rows_survive_any_unit) {
+  for (const double size : {1e-6, 1e6}) {
+    for (const Rescale rescale : {Rescale::l1, Rescale::l2}) {
+      for (const Weighting& weighting : {Weighting(Relu2{rescale}), Weighting(Identity{rescale})}) {
+        Made one(shape("small"), 2, DType::f32), scaled(shape("small"), 2, DType::f32);
+        for (const char* name : {"q", "k"}) {
+          for (std::int64_t i = 0; i < scaled[name].view().count(); ++i)
+            scaled[name].data<float>()[i] *= float(size);
+        }
+        attend(all_outputs(one, {.weighting = weighting}), one.inputs(), {.weighting = weighting});
+        attend(all_outputs(scaled, {.weighting = weighting}), scaled.inputs(),
+               {.weighting = weighting});
+        EXPECT_LE(farthest(one["o"].values(), scaled["o"].values()), 1e-4) << size;
       }
     }
   }

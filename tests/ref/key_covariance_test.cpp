@@ -101,15 +101,13 @@ TEST_F(KeyCovarianceEdges, keys_that_no_ridge_helps_are_named) {
             0u);
 }
 
+/// The first four keys are (0,0), (0,0), (0,0), (4,4): a covariance of fours, exactly, to which
+/// 1e-17 and 1e-16 add nothing. The four after them are ordinary.
 TEST_F(KeyCovarianceEdges, each_chunk_raises_its_own_ridge) {
   Made made({"chunks", 1, 1, 1, 12, 12, 2, 2});
-  double* k = made["k"].data<double>();
-  for (int j = 0; j < 8; ++j) k[j * 2 + 1] = k[j * 2] *= 1e6;  // singular up to key 7, then not
-  const Options how{.metric = KeyCovariance{.ridge = 1e-5, .prior = 0.0, .period = 4},
-                    .causal = true};
-  const std::vector<double> status = statuses(made, how);
-  ASSERT_EQ(status.size(), 3u);
-  EXPECT_EQ(status[0], 0);
+  for (int i = 0; i < 8; ++i) made["k"].data<double>()[i] = i < 6 ? 0 : 4;
+  const KeyCovariance metric{.ridge = 1e-17, .prior = 0.0, .period = 4};
+  EXPECT_EQ(statuses(made, {.metric = metric, .causal = true}), (std::vector<double>{0, 2, 0}));
 }
 
 TEST_F(KeyCovarianceEdges, scale_auto_matches_the_concentration_of_dot) {
@@ -156,6 +154,68 @@ TEST_F(KeyCovarianceEdges, its_metric_given_back_gives_the_same) {
          {.metric = Given{Form::product, Extent::full}});
   for (int i = 0; i < 2 * 65 * 8; ++i)
     EXPECT_NEAR(given["o"].data<double>()[i], made["o"].data<double>()[i], 1e-11);
+}
+
+/// Small entries beside large ones count: nothing is dropped that the type can tell from zero.
+TEST_F(KeyCovarianceEdges, a_given_metric_keeps_its_small_directions) {
+  for (const double large : {1e3, 1e6, 1e9}) {
+    Made full({"full", 1, 1, 1, 2, 2, 8, 8}, 3, DType::f32),
+        diagonal({"full", 1, 1, 1, 2, 2, 8, 8}, 3, DType::f32);
+    Tensor P(DType::f32, {1, 1, 8, 8}), m(DType::f32, {1, 1, 1, 8});
+    for (int d = 0; d < 8; ++d)
+      P.data<float>()[d * 9] = m.data<float>()[d] = d == 0 ? float(large) : 1.0f;
+    for (Made* made : {&full, &diagonal}) {
+      for (int i = 0; i < 2; ++i)
+        made->find("q").at<float>({0, 0, i, 0})[0] = made->find("k").at<float>({0, 0, i, 0})[0] = 0;
+    }
+    full.put("metric", std::move(P));
+    diagonal.put("metric", std::move(m));
+    attend({.o = full.fresh("o", {1, 1, 2, 8}, DType::f32)}, full.inputs(),
+           {.metric = Given{Form::product, Extent::full}});
+    attend({.o = diagonal.fresh("o", {1, 1, 2, 8}, DType::f32)}, diagonal.inputs(),
+           {.metric = Given{Form::distance}, .scale = 1.0});
+    for (int i = 0; i < 16; ++i)
+      EXPECT_NEAR(full["o"].data<float>()[i], diagonal["o"].data<float>()[i], 1e-5) << large;
+  }
+}
+
+TEST_F(KeyCovarianceEdges, scale_auto_keeps_a_nan_in_its_row) {
+  Made clean(shape("small")), poisoned(shape("small"));
+  const Options how{.metric = KeyCovariance{.ridge = 0.1}, .scale = MatchDot{}};
+  for (Made* made : {&clean, &poisoned}) {
+    if (made == &poisoned) made->find("q").at<double>({0, 0, 2, 0})[0] = std::nan("");
+    Outputs to = all_outputs(*made, how);
+    to.scale = made->fresh("scale", {2, 2}, DType::f64);
+    attend(to, made->inputs(), how);
+  }
+  EXPECT_NEAR(poisoned["scale"].data<double>()[0], clean["scale"].data<double>()[0],
+              0.2);  // one query fewer
+  EXPECT_NE(poisoned["scale"].data<double>()[0], 1.0);
+  EXPECT_EQ(poisoned["scale"].data<double>()[1], clean["scale"].data<double>()[1]);
+  EXPECT_TRUE(std::isnan(poisoned["o"].data<double>()[2 * 4]));
+  EXPECT_FALSE(std::isnan(poisoned["o"].data<double>()[3 * 4]));
+}
+
+/// Two keys at the same distance keep S = 1 at any scale, while dot tells them apart.
+TEST_F(KeyCovarianceEdges, scale_auto_says_when_it_cannot) {
+  Made made({"even", 1, 1, 1, 1, 2, 1, 1});
+  made["k"].data<double>()[0] = 1;
+  made["k"].data<double>()[1] = -1;
+  made["q"].data<double>()[0] = 0;
+  const Options how{.metric = KeyCovariance{.ridge = 0.1}, .scale = MatchDot{}};
+  Outputs to = all_outputs(made, how);
+  to.scale = made.fresh("scale", {1, 1}, DType::f64);
+  attend(to, made.inputs(), how);
+  EXPECT_TRUE(warnings.empty());  // dot does not tell them apart either
+  made["k"].data<double>()[0] = 3;
+  made["k"].data<double>()[1] = 1;
+  made["q"].data<double>()[0] = 2;
+  attend(to, made.inputs(), how);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(
+      warnings[0],
+      "scale auto: no scale gives this metric the concentration of dot attention; it stays at 1");
+  EXPECT_EQ(made["scale"].data<double>()[0], 1.0);
 }
 
 /// A metric that ignores a coordinate (P semidefinite) is allowed.
