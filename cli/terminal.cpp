@@ -3,6 +3,7 @@
 #include "cli/terminal.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,13 @@ bool wants_colour() {
 bool can_move() {
   const char* terminal = std::getenv("TERM");
   return isatty(STDERR_FILENO) != 0 && terminal != nullptr && std::string(terminal) != "dumb";
+}
+
+/// Columns of the terminal; a longer line would wrap and could not be renewed.
+std::size_t columns() {
+  winsize size{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col : 80;
 }
 
 /// Characters, not bytes.
@@ -106,6 +114,7 @@ void Progress::at(std::int64_t done, std::int64_t total) {
     line += fmt::format(", {:.3g}/s, {}", rate, time_left(double(total - done) / rate));
   }
   if (!now_.empty()) line += fmt::format(" ({})", now_);
+  if (moving_) line = line.substr(0, columns() - 1);
   fmt::print(stderr, "{}{}{}", moving_ ? "\r\x1b[K" : "", line, moving_ ? "" : "\n");
   std::fflush(stderr);
   printed_ = true;
