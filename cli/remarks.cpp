@@ -3,7 +3,6 @@
 // kept in one place for the whole process.
 #include "cli/remarks.hpp"
 
-#include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 
 #include <fmt/format.h>
@@ -50,7 +49,7 @@ std::vector<Remark> Remarks::list() const {
   std::vector<Remark> all = own_;
   const std::lock_guard guard(heard_lock);
   for (const std::string& message : heard) {
-    all.push_back({"warning", shown(message), "see foci help attend"});
+    all.push_back({"warning", message, "see foci help attend"});
   }
   return all;
 }

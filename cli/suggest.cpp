@@ -11,7 +11,7 @@ namespace foci::cli {
 namespace {
 
 constexpr std::size_t longest_compared = 40;
-constexpr std::size_t longest_shown = 120;
+constexpr std::size_t longest_shown = 300;
 
 /// Bytes of the UTF-8 character that starts `text`, 0 when it does not start with one.
 std::size_t character(std::string_view text) {
