@@ -8,8 +8,10 @@
 #include <foci/executor.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 struct foci_executor {
@@ -65,14 +67,26 @@ const P& required(const P* pointer, const char* name) {
   return *pointer;
 }
 
+/// The number in a C enum, which C lets be any; C++ may not even load one that names nothing.
+template <class C>
+int number_in(const C& value) {
+  static_assert(std::is_enum_v<C> && sizeof(C) == sizeof(int));
+  int number = 0;
+  std::memcpy(&number, &value, sizeof(number));
+  return number;
+}
+
+[[noreturn]] void names_nothing(const char* name, int number) {
+  throw InvalidArgument(std::string(name) + " is " + std::to_string(number) +
+                        ", which names nothing");
+}
+
 /// A C enum as its C++ twin, whose values stand in the same order.
 template <class E, class C>
-E twin(C value, E last, const char* name) {
-  if (int(value) < 0 || int(value) > int(last)) {
-    throw InvalidArgument(std::string(name) + " is " + std::to_string(int(value)) +
-                          ", which names nothing");
-  }
-  return E(int(value));
+E twin(const C& value, E last, const char* name) {
+  const int number = number_in(value);
+  if (number < 0 || number > int(last)) names_nothing(name, number);
+  return E(number);
 }
 
 View view(const foci_view& from) {
@@ -131,7 +145,7 @@ Metric metric(const foci_options& o) {
   const auto reduce = [&] { return twin(o.reduce, Reduce::median, "reduce"); };
   const auto normalize = [&] { return twin(o.normalize, Normalize::none, "normalize"); };
   const auto scope = [&] { return twin(o.scope, Scope::prefix, "scope"); };
-  switch (o.metric) {
+  switch (number_in(o.metric)) {
     case FOCI_DOT:
       return Dot{form()};
     case FOCI_LAYER_CHANGE:
@@ -153,12 +167,12 @@ Metric metric(const foci_options& o) {
     case FOCI_GIVEN:
       return Given{form(), twin(o.extent, Extent::full, "extent")};
   }
-  throw InvalidArgument("metric is " + std::to_string(int(o.metric)) + ", which names nothing");
+  names_nothing("metric", number_in(o.metric));
 }
 
 Weighting weighting(const foci_options& o) {
   const auto rescale = [&] { return twin(o.rescale, Rescale::none, "rescale"); };
-  switch (o.weighting) {
+  switch (number_in(o.weighting)) {
     case FOCI_SOFTMAX:
       return Softmax{};
     case FOCI_RELU2:
@@ -170,12 +184,11 @@ Weighting weighting(const foci_options& o) {
     case FOCI_DECAY:
       return Decay{o.rate == 0 ? Decay{}.rate : o.rate, o.content != 0};
   }
-  throw InvalidArgument("weighting is " + std::to_string(int(o.weighting)) +
-                        ", which names nothing");
+  names_nothing("weighting", number_in(o.weighting));
 }
 
 Scale scale(const foci_options& o) {
-  switch (o.scale_rule) {
+  switch (number_in(o.scale_rule)) {
     case FOCI_SCALE_STANDARD:
       return {};
     case FOCI_SCALE_NUMBER:
@@ -183,8 +196,7 @@ Scale scale(const foci_options& o) {
     case FOCI_SCALE_MATCH_DOT:
       return MatchDot{};
   }
-  throw InvalidArgument("scale_rule is " + std::to_string(int(o.scale_rule)) +
-                        ", which names nothing");
+  names_nothing("scale_rule", number_in(o.scale_rule));
 }
 
 Options options(const foci_options* o) {
