@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Throws arbitrary command lines at the flag parser: the input's lines are the arguments. Parsing reads no
-// file and runs nothing; it must end in a verb or in Misuse with one line of text, never in anything else.
+// Throws arbitrary command lines at the flag parser: the input's lines are the arguments. Parsing
+// reads no file and runs nothing; it must end in a verb or in Misuse with one line of text, never
+// in anything else.
 #include "cli/misuse.hpp"
 #include "cli/verbs.hpp"
 
