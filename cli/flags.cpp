@@ -48,10 +48,10 @@ void check_shape(const Flag& flag, const std::string& text) {
 
 std::vector<std::string> choices(std::string_view values) {
   auto words = split(values, '|');
-  const auto placeholder = [](const std::string& word) {
+  const auto metavariable = [](const std::string& word) {
     return word.empty() || (word[0] >= 'A' && word[0] <= 'Z');
   };
-  words.erase(std::remove_if(words.begin(), words.end(), placeholder), words.end());
+  words.erase(std::remove_if(words.begin(), words.end(), metavariable), words.end());
   return words;
 }
 
