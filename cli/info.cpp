@@ -88,7 +88,7 @@ void print_markdown(const std::vector<Support>& cells) {
     for (const std::string& metric : distinct(cells, &Support::metric)) {
       fmt::print("| {} |", metric);
       for (const std::string& weighting : distinct(cells, &Support::weighting)) {
-        const Support& cell = cell_of(cells, {metric, weighting, backend, false, {}});
+        const Support cell = cell_of(cells, {metric, weighting, backend, false, {}});
         fmt::print(" {} |", cell.supported ? "✓" : "–");
       }
       fmt::print("\n");
@@ -109,7 +109,7 @@ void print_table(const std::vector<Support>& cells) {
     for (const std::string& metric : distinct(cells, &Support::metric)) {
       std::vector<std::string> row = {metric};
       for (const std::string& weighting : weightings) {
-        const Support& cell = cell_of(cells, {metric, weighting, backend, false, {}});
+        const Support cell = cell_of(cells, {metric, weighting, backend, false, {}});
         row.emplace_back(cell.supported ? "yes" : "no");
         if (!cell.supported) reasons.push_back(cell.why_not);
       }

@@ -139,6 +139,13 @@ inline Gradients all_gradients(Made& made, const Options& how) {
   return to;
 }
 
+/// Everything there is, forward and backward.
+inline void run(Made& made, const Options& how) {
+  const Outputs to = all_outputs(made, how);
+  attend(to, made.inputs(), how);
+  attend_backward(all_gradients(made, how), made.inputs(), to, how);
+}
+
 /// Names of what all_outputs and all_gradients made, those that are there.
 inline std::vector<std::string> results(const Made& made) {
   std::vector<std::string> names;

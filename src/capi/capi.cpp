@@ -190,7 +190,7 @@ Weighting weighting(const foci_options& o) {
 Scale scale(const foci_options& o) {
   switch (number_in(o.scale_rule)) {
     case FOCI_SCALE_STANDARD:
-      return {};
+      return std::monostate{};
     case FOCI_SCALE_NUMBER:
       return o.scale;
     case FOCI_SCALE_MATCH_DOT:

@@ -34,7 +34,7 @@ std::vector<std::uint64_t> bits_before(const Tensor& tensor, std::int64_t end) {
 }
 
 /// Everything a forward and a backward pass give.
-void run(Made& made, const Options& how, Executor* threads = nullptr) {
+void run_on(Made& made, const Options& how, Executor* threads) {
   const Inputs from = made.inputs();
   std::vector<std::byte> workspace(need(from, how, threads ? threads->threads() : 1).workspace);
   const Call call{.workspace = workspace, .threads = threads};
@@ -143,7 +143,7 @@ TEST(Threads, change_no_bit) {
       for (Executor* executor : {&two, &seven}) {
         Made many(shape("padded"), 3, DType::f32);
         give_metric(many, how.metric);
-        run(many, how, executor);
+        run_on(many, how, executor);
         expect_same_bits(one, many);
       }
     }

@@ -102,6 +102,7 @@ TEST(Manual, ManFindsNoFault) {
   write(folder().file("foci.1"), run_foci({"manual"}).out);
   const Ran ran = run_shell("MANWIDTH=100 LC_ALL=C.UTF-8 man --warnings=w -E UTF-8 -l " +
                             folder().file("foci.1"));
+  if (has(ran.out, "minimized")) GTEST_SKIP() << "this system's man only says it is not there";
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_EQ(ran.err, "");
   EXPECT_TRUE(has(ran.out, "EXIT STATUS"));
