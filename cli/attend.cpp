@@ -28,7 +28,7 @@ struct Done {
   std::map<std::string, Tensor> tensors;
 };
 
-/// The mean of the finite values, 0 when there are none.
+/// The mean of the finite values, NaN when there are none.
 double mean_of(const Tensor& tensor) {
   double sum = 0;
   std::int64_t count = 0;
@@ -37,7 +37,7 @@ double mean_of(const Tensor& tensor) {
     sum += x;
     ++count;
   }
-  return count == 0 ? 0 : sum / double(count);
+  return count == 0 ? std::nan("") : sum / double(count);
 }
 
 void on_progress(void* progress, std::int64_t done, std::int64_t count) {
@@ -69,7 +69,26 @@ void remark_on_numbers(Remarks& remarks, const Done& done) {
   }
   if (bad == 0) return;
   remarks.add({"not-a-number", fmt::format("{} of {} rows of o hold NaN or infinity", bad, at / E),
-               "look for NaN or infinity in q, k, v; the means above leave such rows out"});
+               "look for NaN or infinity in q, k, v; means over rows leave such rows out"});
+}
+
+/// Tensors under names that others use for ours: they are not read, and that should not go unseen.
+void remark_on_names(Remarks& remarks, const Safetensors& file) {
+  static const std::map<std::string, std::string> ours = {{"mask", "key_mask"},
+                                                          {"attention_mask", "key_mask"},
+                                                          {"attn_mask", "key_mask"},
+                                                          {"bias", "key_bias"},
+                                                          {"attention_bias", "key_bias"},
+                                                          {"attn_bias", "key_bias"},
+                                                          {"v_last", "v_prev"},
+                                                          {"prev_v", "v_prev"},
+                                                          {"grad", "do"},
+                                                          {"key_padding_mask", "key_mask"}};
+  for (const auto& [theirs, name] : ours) {
+    if (!file.contains(theirs) || file.contains(name)) continue;
+    remarks.add({"unread-tensor", fmt::format("the file holds `{}`, which is not read", theirs),
+                 fmt::format("call it `{}` if that is what it is", name)});
+  }
 }
 
 Json options_json(const Done& done) {
@@ -106,6 +125,7 @@ void print_result(const Attend& verb, const Done& done, const Remarks& remarks) 
                 {"flags", remarks.json()}});
     return;
   }
+  remarks.print();
   if (verb.common.quiet) return;
   std::vector<std::string> names;
   for (const auto& [name, tensor] : done.tensors) names.push_back(name);
@@ -119,7 +139,6 @@ void print_result(const Attend& verb, const Done& done, const Remarks& remarks) 
              seconds_text(done.seconds), backend_name(done.how.backend), name_of(done.dtype),
              done.threads, done.threads == 1 ? "" : "s");
   fmt::print("{} {} ({})\n", painted("wrote    ", Paint::bold), shown(verb.out), listed(names));
-  remarks.print();
 }
 
 }  // namespace
@@ -131,6 +150,7 @@ int run(const Attend& verb) {
   {
     const Safetensors file(verb.in);
     const Mechanism mechanism = completed(verb.mechanism, file, verb.in);
+    remark_on_names(remarks, file);
     done.how = mechanism.how;
     done.dtype = mechanism.dtype.value_or(dtype_of_q(file));
     compute(done, read_problem(file, verb.in, done.how, done.dtype), verb.common);

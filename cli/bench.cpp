@@ -214,6 +214,7 @@ void print_result(const Bench& verb, const Result& result, DType dtype, const Re
                seconds_text(result.naive->spread()), number_text(gflops(verb, *result.naive)), ""});
   }
   table.print();
+  remarks.print();
   if (verb.common.quiet) return;
   if (result.naive) {
     fmt::print("{:.2f} times the speed of naive softmax dot attention\n",
@@ -222,7 +223,6 @@ void print_result(const Bench& verb, const Result& result, DType dtype, const Re
   const Sizes& c = result.checked;
   fmt::print("checked against ref f64 on shape {},{},{},{}: {} off by {:.3g} (naive {:.3g})\n", c.B,
              c.H, c.N, c.D, result.worst.name, result.worst.error, result.worst.naive_error);
-  remarks.print();
 }
 
 }  // namespace

@@ -119,6 +119,7 @@ void print_result(const Subject& subject, const std::vector<Finding>& findings, 
                 {"flags", remarks.json()}});
     return;
   }
+  remarks.print();
   if (verb.common.quiet) return;
   fmt::print("{}\n{} {} against ref f64 on {}, q {}\n", described(subject.how, s.D),
              backend_name(subject.how.backend), name_of(subject.dtype),
@@ -136,7 +137,6 @@ void print_result(const Subject& subject, const std::vector<Finding>& findings, 
     if (finding.note.empty()) continue;
     fmt::print("not compared: {} with {}: {}\n", finding.name, finding.against, finding.note);
   }
-  remarks.print();
   fmt::print("{}\n", passed ? painted("passed", Paint::good) : painted("FAILED", Paint::bad));
 }
 

@@ -125,7 +125,7 @@ VerbPage attend_page() {
                   "safetensors file with q, k, v [v_prev key_mask key_bias metric q_offsets "
                   "k_offsets do]"},
                  {"out", "FILE", "required", tensor_group,
-                  "file to write, whole or not at all; may be the same as --in"},
+                  "file to write, whole or not at all; the same as --in replaces the inputs"},
                  from_metadata},
                 metric_flags(),
                 weighting_flags(),

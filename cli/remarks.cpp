@@ -64,7 +64,7 @@ Json Remarks::json() const {
 
 void Remarks::print() const {
   for (const Remark& remark : list()) {
-    fmt::print("{} {}; {}\n", painted(remark.name + ":", Paint::bad), remark.means, remark.act);
+    fmt::print(stderr, "foci: {}: {}; {}\n", remark.name, remark.means, remark.act);
   }
 }
 

@@ -32,7 +32,7 @@ class Remarks {
 
   /// [{name, means, do}]
   Json json() const;
-  /// One line each on standard output.
+  /// One line each on standard error, so that neither --quiet nor a pipe hides them.
   void print() const;
 
  private:

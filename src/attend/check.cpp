@@ -139,11 +139,15 @@ void check_extras(const Problem& p) {
     }
   }
   if (!from.key_bias) return;
-  if (from.key_bias.rank != 3 || from.key_bias.shape[1] != z.H) {
-    want_shape("key_bias", from.key_bias, {z.B, z.G, z.M}, "(B,H,M) or (B,G,M)");
-  } else {
-    want_shape("key_bias", from.key_bias, {z.B, z.H, z.M}, "(B,H,M) or (B,G,M)");
+  const View& bias = from.key_bias;
+  const bool fits = bias.rank == 3 && bias.shape[0] == z.B && bias.shape[2] == z.M &&
+                    (bias.shape[1] == z.H || bias.shape[1] == z.G);
+  if (!fits) {
+    throw InvalidArgument(fmt::format(
+        "key_bias has shape {}; it must be (B,H,M) = ({}, {}, {}) or (B,G,M) = ({}, {}, {})",
+        to_string(bias.sizes()), z.B, z.H, z.M, z.B, z.G, z.M));
   }
+  want_memory("key_bias", bias);
   want_floating("key_bias", from.key_bias);
   const auto* decay = std::get_if<Decay>(&p.how.weighting);
   if (std::holds_alternative<Linear>(p.how.weighting) || (decay && !decay->content)) {

@@ -75,9 +75,11 @@ TEST_F(Messages, about_masks_and_biases) {
   EXPECT_EQ(forward(), "key_mask has type f64; it must be boolean");
   from_.key_mask = {};
   from_.key_bias = room("x", {2, 3, 9});
-  EXPECT_EQ(forward(), "key_bias has shape (2, 3, 9); it must be (B,H,M) or (B,G,M) = (2, 2, 9)");
+  EXPECT_EQ(forward(),
+            "key_bias has shape (2, 3, 9); it must be (B,H,M) = (2, 4, 9) or (B,G,M) = (2, 2, 9)");
   from_.key_bias = room("x", {2, 4, 8});
-  EXPECT_EQ(forward(), "key_bias has shape (2, 4, 8); it must be (B,H,M) or (B,G,M) = (2, 4, 9)");
+  EXPECT_EQ(forward(),
+            "key_bias has shape (2, 4, 8); it must be (B,H,M) = (2, 4, 9) or (B,G,M) = (2, 2, 9)");
   from_.key_bias = room("x", {2, 4, 9}, DType::i32);
   EXPECT_EQ(forward(), "key_bias has type i32; it must be f64, f32, bf16 or f16");
   from_.key_bias = room("x", {2, 4, 9});

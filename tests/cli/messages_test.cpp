@@ -76,6 +76,46 @@ TEST(BadInput, NaNInOneQueryStaysInItsRow) {
   EXPECT_EQ(flags[0].at("means"), "1 of 18 rows of o hold NaN or infinity");
 }
 
+/// What should not be trusted is said on standard error, and --quiet does not silence it.
+TEST(BadInput, DoubtsAreNotQuiet) {
+  Tensors tensors = plain_tensors();
+  tensors.erase("do");
+  for (std::int64_t i = 0; i < tensors["q"].view().count(); ++i) {
+    tensors["q"].data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+  }
+  const std::string out = folder().file("doubt-out.safetensors");
+  const Words base = {"attend", "--in", save("doubt.safetensors", tensors), "--out", out};
+  const Ran quiet = run_foci(base + Words{"--quiet"});
+  EXPECT_EQ(quiet.status, 0);
+  EXPECT_EQ(quiet.out, "");
+  EXPECT_EQ(quiet.err,
+            "foci: not-a-number: 18 of 18 rows of o hold NaN or infinity; look for NaN or infinity "
+            "in q, k, v; means over rows leave such rows out\n");
+  const Ran json = run_foci(base + Words{"--json"});
+  EXPECT_TRUE(json.json().at("concentration").is_null());
+}
+
+TEST(BadInput, ATensorUnderAnothersNameIsMentioned) {
+  Tensors tensors = plain_tensors();
+  tensors["attention_mask"] = foci::Tensor(foci::DType::boolean, {1, 9});
+  const Ran ran = run_foci({"attend", "--in", save("theirs.safetensors", tensors), "--out",
+                            folder().file("theirs-out.safetensors"), "--quiet"});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.err,
+            "foci: unread-tensor: the file holds `attention_mask`, which is not read; call it "
+            "`key_mask` if that is what it is\n");
+}
+
+/// A limit on file sizes would end the program with half a file beside the target.
+TEST(BadInput, AFileThatMayNotGrowLeavesNothing) {
+  const std::string in = save("grow.safetensors", plain_tensors());
+  const std::string out = folder().file("grow-out.safetensors");
+  const Ran ran = run_shell("ulimit -f 1; " + program + " attend --in " + in + " --out " + out);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(lines_of(ran.err).size(), 1u) << ran.err;
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
 TEST(BadInput, AnOutputThatFillsUpIsAFailure) {
   const Ran ran = run_shell(program + " info > /dev/full");
   EXPECT_EQ(ran.status, 1);
