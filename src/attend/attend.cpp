@@ -8,6 +8,7 @@
 #include "ref/supports.hpp"
 
 #include <foci/error.hpp>
+#include <foci/version.h>
 
 #include <fmt/format.h>
 
