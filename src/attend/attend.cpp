@@ -7,8 +7,8 @@
 #include "ref/ref.hpp"
 #include "ref/supports.hpp"
 
-#include <foci/error.hpp>
 #include <foci/version.h>
+#include <foci/error.hpp>
 
 #include <fmt/format.h>
 
