@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain matrix work that several mechanisms share, once per instruction set: products in float,
+// scatters and triangular factors in double.
+#pragma once
+
+#include <cstdint>
+
+namespace foci::cpu {
+
+/// c (rows,cols) = or += a (rows,K) times b (K,cols). b and c have rows of neighbouring floats;
+/// a(i,k) stands at i * a_row + k * a_k, so that a transposed matrix needs no copy.
+struct Product {
+  float* c;
+  const float* a;
+  const float* b;
+  std::int64_t rows, cols, K;
+  std::int64_t c_step, a_row, a_k, b_step;
+  bool add;  // += instead of =
+};
+
+struct MatrixKernels {
+  void (*product)(const Product& of);
+  /// to (cols,rows) = the transpose of from (rows,cols)
+  void (*transpose)(float* to, const float* from, std::int64_t rows, std::int64_t cols,
+                    std::int64_t to_step, std::int64_t from_step);
+  /// sum (D,D) += sum over n rows of (x - centre)(x - centre)', both triangles; room:
+  /// scatter_room(D) doubles
+  void (*scatter)(double* sum, const float* x, const double* centre, std::int64_t n, std::int64_t D,
+                  double* room);
+  std::int64_t (*scatter_room)(std::int64_t D);
+  /// L L' = A (D,D), lower with zeros above; false where a pivot is not positive and finite
+  bool (*cholesky)(double* L, const double* A, std::int64_t D);
+  /// W = L^-1, lower with zeros above
+  void (*invert_lower)(double* W, const double* L, std::int64_t D);
+};
+
+namespace portable {
+extern const MatrixKernels matrix_kernels;
+}
+namespace avx2 {
+extern const MatrixKernels matrix_kernels;
+}
+namespace avx512 {
+extern const MatrixKernels matrix_kernels;
+}
+
+}  // namespace foci::cpu

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// One block of softmax attention: scores tile by tile, running maximum, weights, weights times
+// values. The maximum follows lazily: a row is rescaled only when its scores outgrow it by e^16.
+// Compiled once per instruction set.
+#include "cpu/isa.hpp"
+
+#include <math.h>
+
+namespace foci::cpu::FOCI_ISA {
+
+#include "cpu/tile.hpp"
+
+static constexpr long stride = weight_stride;
+static constexpr float hidden = -1e29f;
+
+/// What a block keeps between key blocks.
+struct Running {
+  float* q;        // slivers of tile_rows rows: [row/tile_rows][D][tile_rows]
+  float* weights;  // (block_rows, stride)
+  float* o;        // (block_rows, padded E)
+  float* low;      // (block_rows) minus the maximum
+  float* sum;      // (block_rows, lanes)
+  float* squares;  // (block_rows, lanes)
+  float* scored;   // (block_rows, lanes)
+  float* best;     // (block_rows, lanes) largest score so far, measured from the maximum
+  float* best_at;  // (block_rows, lanes) its key
+  float* fresh;    // (block_rows) 1 until a row has seen its first score
+  long rows;       // padded to tiles
+  long E;          // padded
+};
+
+static std::int64_t forward_scratch(std::int64_t D, std::int64_t E) {
+  return block_rows * (D + stride + padded(E, panel) + 2 + 5 * lanes);
+}
+
+static void pack_keys(float* to, const float* from, std::int64_t n, std::int64_t D) {
+  for (long j = 0; j < n; j += panel) {
+    float* out = to + j * D;
+    const long count = n - j < panel ? n - j : panel;
+    for (long i = 0; i < count; ++i) {
+      for (long d = 0; d < D; ++d) out[d * panel + i] = from[(j + i) * D + d];
+    }
+    for (long d = 0; d < D && count < panel; ++d) {
+      for (long i = count; i < panel; ++i) out[d * panel + i] = 0;
+    }
+  }
+}
+
+static void pack_queries(float* to, const float* from, long rows, long D) {
+  for (long r = 0; r < rows; r += tile_rows) {
+    for (long i = 0; i < tile_rows; ++i) {
+      for (long d = 0; d < D; ++d)
+        to[r * D + d * tile_rows + i] = r + i < rows ? from[(r + i) * D + d] : 0;
+    }
+  }
+}
+
+/// Brings the rows of a tile up to a new maximum: weights of this key block, sums and outputs
+/// shrink.
+static __attribute__((noinline)) void raise_maximum(const Running& run, long r0, float* tile,
+                                                    long done) {
+  for (long i = 0; i < tile_rows; ++i) {
+    const long r = r0 + i;
+    float top = -INFINITY;
+    for (long j = 0; j < panel; ++j) top = tile[i * panel + j] > top ? tile[i * panel + j] : top;
+    // By this row's own scores alone: bits must not depend on its neighbours.
+    if (!(top > (run.fresh[r] != 0 ? hidden : exp_table.line[12][0]))) continue;
+    for (long j = 0; j < panel; ++j) tile[i * panel + j] -= top;
+    run.low[r] -= top;
+    for (long l = r * lanes; l < (r + 1) * lanes; ++l) run.best[l] -= top;
+    if (run.fresh[r] != 0) {  // nothing to shrink yet
+      run.fresh[r] = 0;
+      continue;
+    }
+    const float shrink = expf(-top);
+    for (long j = 0; j < done; ++j) run.weights[r * stride + j] *= shrink;
+    for (long e = 0; e < run.E; ++e) run.o[r * run.E + e] *= shrink;
+    for (long l = r * lanes; l < (r + 1) * lanes; ++l) {
+      run.scored[l] = shrink * (run.scored[l] - top * run.sum[l]);
+      run.squares[l] *= shrink * shrink;
+      run.sum[l] *= shrink;
+    }
+  }
+}
+
+static bool any_fresh(const Running& run, long r0) {
+  float count = 0;
+  for (long i = 0; i < tile_rows; ++i) count += run.fresh[r0 + i];
+  return count != 0;
+}
+
+/// Scores of tile_rows queries against one panel of keys, then their weights.
+template <bool Biased, bool Causal, bool Statistics>
+FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, long key,
+                       long column) {
+  V c[tile_rows][2];
+#pragma GCC unroll 16
+  for (int i = 0; i < tile_rows; ++i) {
+    const V low = all(run.low + r0 + i);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j)
+      c[i][j] = Biased ? add(low, load(block.bias + key + j * lanes)) : low;
+  }
+  multiply<tile_rows, 2, 1, tile_rows>(c, run.q + r0 * block.D, block.keys + key * block.D, panel,
+                                       block.D);
+  if constexpr (Causal) {
+    for (int i = 0; i < tile_rows; ++i) {
+      const float count = float(block.sees[r0 + i] - key);
+      for (int j = 0; j < 2; ++j)
+        c[i][j] = keep_first(c[i][j], count - float(j * lanes), 10 * hidden);
+    }
+  }
+  const float* constants = exp_constants();
+  V top = c[0][0];
+#pragma GCC unroll 32
+  for (int t = 1; t < 2 * tile_rows; ++t) top = max(top, c[t / 2][t % 2]);
+  if (__builtin_expect(any_fresh(run, r0) || any_above(top, load(constants + outgrown)), 0)) {
+    float tile[tile_rows * panel];
+    for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
+    raise_maximum(run, r0, tile, column);
+    for (int t = 0; t < 2 * tile_rows; ++t) c[t / 2][t % 2] = load(tile + t * lanes);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < tile_rows; ++i) {
+    float* weights = run.weights + (r0 + i) * stride + column;
+    const long l = (r0 + i) * lanes;
+    V sum = load(run.sum + l), squares = sum, scored = sum, best = sum, best_at = sum;
+    if constexpr (Statistics) {
+      squares = load(run.squares + l);
+      scored = load(run.scored + l);
+      best = load(run.best + l);
+      best_at = load(run.best_at + l);
+    }
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      const V p = exp(c[i][j], constants);
+      store(weights + j * lanes, p);
+      sum = add(sum, p);
+      if constexpr (Statistics) {
+        squares = fma(p, p, squares);
+        scored = fma(max(c[i][j], load(constants + lowest_exponent)), p, scored);
+        best_at = where_above(c[i][j], best, all(float(key + j * lanes)), best_at);
+        best = max(best, c[i][j]);
+      }
+    }
+    store(run.sum + l, sum);
+    if constexpr (Statistics) {
+      store(run.squares + l, squares);
+      store(run.scored + l, scored);
+      store(run.best + l, best);
+      store(run.best_at + l, best_at);
+    }
+  }
+}
+
+/// o += weights x values for one tile of rows and `Vectors` vectors of columns. Causal rows stop
+/// where they see no further: an unseen value is not even multiplied with 0, for it may be
+/// infinite.
+template <int Vectors>
+FOCI_INLINE void gather(const Running& run, const ForwardBlock& block, long r0, long e, long key,
+                        long count) {
+  long common = count;
+  if (block.causal) {
+    for (int i = 0; i < tile_rows; ++i) {
+      const long seen = block.sees[r0 + i] - key;
+      common = seen < common ? seen : common;
+    }
+    if (common < 0) common = 0;
+  }
+  V c[tile_rows][Vectors];
+  float* o = run.o + r0 * run.E + e;
+  const float* values = block.values + e * block.n + key * panel;
+#pragma GCC unroll 32
+  for (int t = 0; t < tile_rows * Vectors; ++t)
+    c[t / Vectors][t % Vectors] = load(o + (t / Vectors) * run.E + (t % Vectors) * lanes);
+  multiply<tile_rows, Vectors, stride, 1>(c, run.weights + r0 * stride, values, panel, common);
+#pragma GCC unroll 32
+  for (int t = 0; t < tile_rows * Vectors; ++t)
+    store(o + (t / Vectors) * run.E + (t % Vectors) * lanes, c[t / Vectors][t % Vectors]);
+  if (common == count) return;
+  for (int i = 0; i < tile_rows; ++i) {
+    const long seen = block.sees[r0 + i] - key;
+    for (long j = common; j < (seen < count ? seen : count); ++j) {
+      const V p = all(run.weights + (r0 + i) * stride + j);
+      for (int x = 0; x < Vectors; ++x) {
+        store(o + i * run.E + x * lanes,
+              fma(p, load(values + j * panel + x * lanes), load(o + i * run.E + x * lanes)));
+      }
+    }
+  }
+}
+
+template <bool Statistics>
+static void weigh_panel(const Running& run, const ForwardBlock& block, long key, long column) {
+  const bool partial = key + panel > block.n;
+  for (long r = 0; r < run.rows; r += tile_rows) {
+    if (block.causal) {
+      const long last = block.sees[r + tile_rows - 1];
+      if (last <= key) continue;  // rows see more and more
+      if (block.sees[r] < key + panel) {
+        weigh<true, true, Statistics>(run, block, r, key, column);
+        continue;
+      }
+    }
+    if (block.biased || partial) {
+      weigh<true, false, Statistics>(run, block, r, key, column);
+    } else {
+      weigh<false, false, Statistics>(run, block, r, key, column);
+    }
+  }
+}
+
+static void gather_block(const Running& run, const ForwardBlock& block, long key, long count) {
+  for (long e = 0; e < block.E; e += panel) {
+    for (long r = 0; r < run.rows; r += tile_rows) {
+      if (block.E - e > lanes) {
+        gather<2>(run, block, r, e, key, count);
+      } else {
+        gather<1>(run, block, r, e, key, count);
+      }
+    }
+  }
+}
+
+/// The lowest index among the lanes that hold the largest score.
+static void find_largest(const Running& run, const ForwardBlock& block, long r, float inverse) {
+  float best = -INFINITY;
+  long at = -1;
+  for (long l = 0; l < lanes && run.fresh[r] == 0; ++l) {
+    const float score = run.best[r * lanes + l];
+    const long key = long(run.best_at[r * lanes + l]) + l;
+    if (score > best || (score == best && key < at)) {
+      best = score;
+      at = key;
+    }
+  }
+  block.largest[r] = at < 0 ? 0.0f * inverse : expf(best) * inverse;
+  block.largest_at[r] = at;
+}
+
+/// Divides by the sums; a row that saw nothing is zero.
+static void finish(const Running& run, const ForwardBlock& block) {
+  for (long r = 0; r < block.rows; ++r) {
+    const float sum = total(load(run.sum + r * lanes));
+    const bool empty = run.fresh[r] != 0 && sum == sum;  // a NaN is something seen
+    const float inverse = empty ? 0.0f : 1.0f / sum;
+    for (long e = 0; e < block.E; ++e)
+      block.o[r * block.E + e] = empty ? 0.0f : run.o[r * run.E + e] * inverse;
+    block.lse[r] = empty ? -INFINITY : logf(sum) - run.low[r];
+    if (!block.statistics) continue;
+    find_largest(run, block, r, inverse);
+    block.squares[r] = total(load(run.squares + r * lanes)) * inverse * inverse;
+    block.entropy[r] = empty ? 0.0f : logf(sum) - total(load(run.scored + r * lanes)) * inverse;
+  }
+}
+
+static void softmax_forward(const ForwardBlock& block) {
+  Running run;
+  run.rows = padded(block.rows, tile_rows);
+  run.E = padded(block.E, panel);
+  float* room = block.scratch;
+  const auto take = [&room](long count) {
+    float* piece = room;
+    room += count;
+    return piece;
+  };
+  run.weights = take(block_rows * stride);
+  run.o = take(block_rows * run.E);
+  run.sum = take(block_rows * lanes);
+  run.squares = take(block_rows * lanes);
+  run.scored = take(block_rows * lanes);
+  run.best = take(block_rows * lanes);
+  run.best_at = take(block_rows * lanes);
+  run.q = take(block_rows * block.D);
+  run.low = take(block_rows);
+  run.fresh = take(block_rows);
+  pack_queries(run.q, block.q, block.rows, block.D);
+  for (long i = 0; i < run.rows * run.E; ++i) run.o[i] = 0;
+  for (long i = 0; i < run.rows * lanes; ++i) {
+    run.sum[i] = run.squares[i] = run.scored[i] = run.best_at[i] = 0;
+    run.best[i] = -INFINITY;
+  }
+  for (long r = 0; r < run.rows; ++r) {
+    run.low[r] = 0;
+    run.fresh[r] = 1;
+  }
+  const long last = block.causal ? block.sees[block.rows - 1] : block.n;
+  for (long key = 0; key < last; key += block_keys) {
+    const long count = block.n - key < block_keys ? block.n - key : block_keys;
+    for (long column = 0; column < count; column += panel) {
+      if (block.statistics) {
+        weigh_panel<true>(run, block, key + column, column);
+      } else {
+        weigh_panel<false>(run, block, key + column, column);
+      }
+    }
+    gather_block(run, block, key, count);
+  }
+  finish(run, block);
+}
+
+void softmax_backward(const BackwardBlock& block);  // softmax_backward.cpp
+
+#define FOCI_NAME_OF(isa) FOCI_QUOTED(isa)
+#define FOCI_QUOTED(isa) #isa
+const Kernels kernels = {FOCI_NAME_OF(FOCI_ISA), panel,           tile_rows,
+                         forward_scratch,        pack_keys,       pack_columns,
+                         softmax_forward,        softmax_backward};
+
+}  // namespace foci::cpu::FOCI_ISA

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vocabulary of the kernels: a register tile multiplied with a packed panel, and exp2 of a
+// vector. Included inside the namespace of one instruction set; nothing here is shared between
+// them.
+
+static constexpr long panel = 2 * lanes;
+
+static inline long padded(long x, long to) { return (x + to - 1) / to * to; }
+
+/// (n,D) row-major -> column panels [D/panel][rows][panel], zero padded
+static inline void pack_columns(float* to, const float* from, std::int64_t n, std::int64_t rows,
+                                std::int64_t D) {
+  for (long d = 0; d < D; d += panel) {
+    const long width = D - d < panel ? D - d : panel;
+    float* out = to + d * rows;
+    for (long i = 0; i < n; ++i) {
+      for (long x = 0; x < width; ++x) out[i * panel + x] = from[i * D + d + x];
+      for (long x = width; x < panel; ++x) out[i * panel + x] = 0;
+    }
+    for (long i = n * panel; i < rows * panel; ++i) out[i] = 0;
+  }
+}
+
+/// c[i][j] += sum_k a(i,k) b(k,j): a at i*RowStep + k*KStep, b one line of vectors every b_step
+/// floats.
+template <int Rows, int Vectors, long RowStep, long KStep>
+FOCI_INLINE void multiply(V (&c)[Rows][Vectors], const float* a, const float* b, long b_step,
+                          long K) {
+#pragma GCC unroll 4
+  for (long k = 0; k < K; ++k) {
+    V line[Vectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < Vectors; ++j) line[j] = load(b + j * lanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+      const V x = all(a + i * RowStep);
+#pragma GCC unroll 4
+      for (int j = 0; j < Vectors; ++j) c[i][j] = fma(x, line[j], c[i][j]);
+    }
+    a += KStep;
+    b += b_step;
+  }
+}
+
+/// Constants read from memory: kept in registers the compiler would spill accumulators for them.
+struct alignas(64) ExpTable {
+  float line[13][16];
+};
+constexpr ExpTable make_exp_table() {
+  // e^f = 1 + f + ... by degree 6 on |f| <= ln(2)/2: relative error 1.3e-8 before rounding, and e^0
+  // is 1 exactly. Then what the names below say.
+  const float value[13] = {1.0f,
+                           1.0f,
+                           0.49999994208942317f,
+                           0.16666431257893544f,
+                           0.041668002030842075f,
+                           0.008374155619615277f,
+                           0.0013843654843218244f,
+                           -87.0f,
+                           12582912.0f,
+                           1.4426950408889634f,
+                           -0.693359375f,
+                           2.12194440e-4f,
+                           16.0f};
+  ExpTable table{};
+  for (int i = 0; i < 13; ++i) {
+    for (int j = 0; j < 16; ++j) table.line[i][j] = value[i];
+  }
+  return table;
+}
+static constexpr ExpTable exp_table = make_exp_table();
+FOCI_INLINE const float* exp_constants() {
+  const float* table = &exp_table.line[0][0];
+  asm volatile("" : "+r"(table));
+  return table;
+}
+enum : int {
+  lowest_exponent = 7 * 16,
+  rounding = 8 * 16,  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  log2_of_e = 9 * 16,
+  minus_ln2_high = 10 * 16,  // few bits, so that a product with an integer is exact
+  minus_ln2_low = 11 * 16,
+  outgrown = 12 * 16  // how far scores may outgrow their maximum
+};
+
+/// e^x within 1.5 units in the last place for x >= -87, where it stays below that; NaN stays NaN
+/// (max gives back its second operand then). x must stay below 88.
+FOCI_INLINE V exp(V x, const float* constants) {
+  x = max(load(constants + lowest_exponent), x);
+  const V magic = load(constants + rounding);
+  const V t = fma(x, load(constants + log2_of_e), magic);
+  const V n = sub(t, magic);
+  V f = fma(n, load(constants + minus_ln2_high), x);
+  f = fma(n, load(constants + minus_ln2_low), f);
+  V p = load(constants + 6 * 16);
+#pragma GCC unroll 8
+  for (int i = 5; i >= 0; --i) p = fma(p, f, load(constants + i * 16));
+  return times_power(p, t);
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sixteen floats at a time with AVX-512. Thirty-two registers: a tile of 12 rows x 2 vectors.
+#pragma once
+
+#include <immintrin.h>
+
+namespace foci::cpu::avx512 {
+
+using V = __m512;
+inline constexpr int lanes = 16;
+inline constexpr int tile_rows = 12;
+
+#define FOCI_INLINE static inline __attribute__((always_inline))
+
+FOCI_INLINE V load(const float* p) { return _mm512_loadu_ps(p); }
+FOCI_INLINE void store(float* p, V x) { _mm512_storeu_ps(p, x); }
+FOCI_INLINE V all(float x) { return _mm512_set1_ps(x); }
+FOCI_INLINE V all(const float* p) { return _mm512_set1_ps(*p); }
+FOCI_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+FOCI_INLINE V add(V a, V b) { return _mm512_add_ps(a, b); }
+FOCI_INLINE V sub(V a, V b) { return _mm512_sub_ps(a, b); }
+FOCI_INLINE V mul(V a, V b) { return _mm512_mul_ps(a, b); }
+FOCI_INLINE V max(V a, V b) { return _mm512_maskz_max_ps(0xffff, a, b); }
+FOCI_INLINE bool any_above(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
+/// x where a > b, else y.
+FOCI_INLINE V where_above(V a, V b, V x, V y) {
+  return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
+}
+/// The first `count` lanes of x, the rest `other`.
+FOCI_INLINE V keep_first(V x, float count, float other) {
+  const V index = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return _mm512_mask_mov_ps(all(other), _mm512_cmp_ps_mask(index, all(count), _CMP_LT_OQ), x);
+}
+FOCI_INLINE float total(V x) {
+  const __m256 half =
+      _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_maskz_extractf32x8_ps(0xff, x, 1));
+  __m128 a = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+  return _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)));
+}
+
+/// p * 2^n where t = n + 1.5 * 2^23 holds n in its low bits; n >= -127, where the result is 2^-127.
+FOCI_INLINE V times_power(V p, V t) {
+  const __m512i shifted = _mm512_maskz_slli_epi32(0xffff, _mm512_castps_si512(t), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), shifted));
+}
+
+}  // namespace foci::cpu::avx512
