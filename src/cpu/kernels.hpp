@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the instruction-set objects offer: packing and one block of softmax attention, forward and
-// backward, over plain floats. No masks here: masked keys are left out when packing, and a row sees
-// a prefix.
+// What the instruction-set objects offer: packing, and one block of attention, forward and
+// backward, over plain floats. Scores are s_ij = q_i . k_j + b_j + r_i. No masks here: masked keys
+// are left out when packing, and a row sees a prefix of what is left.
 #pragma once
+
+#include "cpu/matrix.hpp"
 
 #include <cstdint>
 
@@ -17,49 +19,73 @@ inline constexpr std::int64_t weight_stride = block_keys + 16;
 inline constexpr std::int64_t gradient_keys = 96;
 inline constexpr std::int64_t gradient_stride = gradient_keys + 16;
 
-/// One query block against all keys.
+/// What relu2 and identity divide a row by.
+enum class Divisor { length, l1, l2, none };
+
+/// Powers of the distance in position, for decay with content: x_ij = s_ij e^(slope (last_i -
+/// at_j)).
+struct Fading {
+  float slope = 0;              // ln(rate) <= 0
+  const float* at = nullptr;    // (n, padded to a panel) positions of the keys
+  const float* last = nullptr;  // (rows) position of the last key each row sees
+};
+
+/// One query block against all keys. Weights a_ij = x_ij / by_i, o = sum_j a_ij v_j.
 struct ForwardBlock {
-  const float* q;            // (rows, D) folded
-  const std::int64_t* sees;  // (rows) keys seen
+  const float* q;            // (rows, D)
+  const float* r;            // (rows)
+  const std::int64_t* sees;  // (rows) keys seen, never fewer than the row before
   const float* keys;         // packed by pack_keys
   const float* values;       // packed by pack_columns with n rows
   const float* bias;         // (n, padded to a panel); always there, padding far below
   bool biased;               // whether bias is more than padding
   bool causal;               // whether sees differs from n
   bool statistics;
+  Divisor divisor;  // relu2 and identity
+  Fading fading;    // decay with content
+  float scale;      // of q . k: 1 except where a kernel takes q as it lies in memory
+  bool split;       // whether q has more bits than the keys' type
   std::int64_t rows, n, D, E;
   float* scratch;            // forward_scratch() floats
-  float* o;                  // (rows, E) weights times values, divided
-  float* lse;                // (rows) natural log, -inf where nothing is seen
+  float* o;                  // (rows, E)
+  float* by;                 // (rows) softmax: lse (natural log, -inf where nothing is seen);
+                             //        else what the row is divided by
+  float* sizes;              // (rows) sum |a|
   float* squares;            // (rows) sum of squared weights
-  float* entropy;            // (rows)
-  float* largest;            // (rows) the largest weight, 0 where nothing is seen
+  float* entropy;            // (rows) softmax only
+  float* largest;            // (rows) the largest |a|, 0 where nothing is seen
   std::int64_t* largest_at;  // (rows) its lowest index among the keys, -1 where nothing is seen
 };
 
-/// One query block against one key block, backwards. Pointers to q, d_o and dq stand at the block's
-/// first row in column panels of query_rows rows; keys and values at the block's first key in key
-/// panels.
+/// One query block against one key block, backwards. q, lines, d_o and dq stand at the block's
+/// first row in column panels of query_rows rows; keys and values at the block's first key.
 struct BackwardBlock {
-  const float* q;
-  const float* d_o;
+  const float* q;            // column panels: what scores are made of
+  const float* q_lines;      // column panels: what dk sums up, q itself for dot
+  const float* d_o;          // column panels
   const float* keys;         // packed by pack_keys
   const float* values;       // packed by pack_keys too: (n,E) by E
-  const float* key_lines;    // column panels of key_rows rows
+  const float* key_lines;    // column panels of key_rows rows: what dq sums up
   const float* bias;         // (n, padded to a panel)
-  const float* low;          // (rows) minus lse
-  const float* minus_delta;  // (rows)
+  const float* low;          // (rows) softmax: r - lse, else r
+  const float* minus_delta;  // (rows) minus sum_j a_ij da_ij
+  const float* inverse;      // (rows) 1 / by, 0 where by is 0; not for softmax
   const std::int64_t* sees;  // (rows)
   bool biased, causal;
+  Divisor divisor;
+  Fading fading;
+  float scale;
+  bool split;
   std::int64_t rows, query_rows;  // of the block, of the panels
   std::int64_t key, n, key_rows;  // first key, keys of the block, of the panels
   std::int64_t D, E;
   float* weights;   // (block_rows, gradient_stride)
   float* d_scores;  // (block_rows, gradient_stride)
-  float* dq;        // column panels of query_rows rows
-  float* dk;        // column panels of gradient_keys rows
-  float* dv;
-  float* dbias;  // (n) or nullptr
+  float* dq;        // column panels of query_rows rows; += sum_j ds_ij key_lines_j
+  float* dk;        // column panels of gradient_keys rows; += sum_i ds_ij q_lines_i
+  float* dv;        // column panels of gradient_keys rows; += sum_i a_ij do_i
+  float* dbias;     // (n) += sum_i ds_ij, or nullptr
+  float* dr;        // (rows) += sum_j ds_ij, or nullptr
 };
 
 struct Kernels {

@@ -246,9 +246,10 @@ static void finish(const Running& run, const ForwardBlock& block) {
     const float inverse = empty ? 0.0f : 1.0f / sum;
     for (long e = 0; e < block.E; ++e)
       block.o[r * block.E + e] = empty ? 0.0f : run.o[r * run.E + e] * inverse;
-    block.lse[r] = empty ? -INFINITY : logf(sum) - run.low[r];
+    block.by[r] = empty ? -INFINITY : logf(sum) - run.low[r] + block.r[r];
     if (!block.statistics) continue;
     find_largest(run, block, r, inverse);
+    block.sizes[r] = empty ? 0.0f : 1.0f;
     block.squares[r] = total(load(run.squares + r * lanes)) * inverse * inverse;
     block.entropy[r] = empty ? 0.0f : logf(sum) - total(load(run.scored + r * lanes)) * inverse;
   }

@@ -9,15 +9,7 @@ namespace foci::cpu::FOCI_ISA {
 
 #include "cpu/tile.hpp"
 
-static constexpr long stride = gradient_stride;
-
-/// tile_rows x panel of a times b', a in column panels of `rows` rows, b in key panels.
-FOCI_INLINE void product(V (&c)[tile_rows][2], const float* a, long rows, const float* b, long K) {
-  for (long p = 0; p < K; p += panel) {
-    multiply<tile_rows, 2, panel, 1>(c, a + p * rows, b + p * panel, panel,
-                                     K - p < panel ? K - p : panel);
-  }
-}
+#include "cpu/gradient_tile.hpp"
 
 /// Weights of one tile, and dS in place of nothing yet.
 template <bool Biased, bool Causal>
@@ -63,43 +55,23 @@ FOCI_INLINE void differentiate(const BackwardBlock& block, long r, long column) 
   }
 }
 
-/// out (tile_rows rows of a column panel, Vectors wide) += a' b over K lines of b.
-template <int Vectors, long RowStep, long KStep>
-FOCI_INLINE void accumulate(float* out, const float* a, const float* b, long K) {
-  V c[tile_rows][Vectors];
-#pragma GCC unroll 32
-  for (int t = 0; t < tile_rows * Vectors; ++t)
-    c[t / Vectors][t % Vectors] = load(out + (t / Vectors) * panel + (t % Vectors) * lanes);
-  multiply<tile_rows, Vectors, RowStep, KStep>(c, a, b, panel, K);
-#pragma GCC unroll 32
-  for (int t = 0; t < tile_rows * Vectors; ++t)
-    store(out + (t / Vectors) * panel + (t % Vectors) * lanes, c[t / Vectors][t % Vectors]);
-}
-
-/// Every tile of `count` rows of one column panel.
-template <long RowStep, long KStep>
-static void accumulate_panel(float* out, const float* a, const float* b, long count, long K,
-                             long width) {
-  for (long i = 0; i < count; i += tile_rows) {
-    if (width > lanes) {
-      accumulate<2, RowStep, KStep>(out + i * panel, a + i * RowStep, b, K);
-    } else {
-      accumulate<1, RowStep, KStep>(out + i * panel, a + i * RowStep, b, K);
-    }
-  }
+template <bool Causal>
+static void score_tile(const BackwardBlock& block, long r, long column, bool biased) {
+  biased ? weigh<true, Causal>(block, r, column) : weigh<false, Causal>(block, r, column);
+  differentiate<Causal>(block, r, column);
 }
 
 static void score_tiles(const BackwardBlock& block) {
   for (long column = 0; column < block.n; column += panel) {
     const bool biased = block.biased || column + panel > block.n;
-    for (long r = 0; r < padded(block.rows, tile_rows); r += tile_rows) {
-      if (block.causal && block.sees[r] < block.key + column + panel) {
-        weigh<true, true>(block, r, column);
-        differentiate<true>(block, r, column);
-        continue;
+    for (long r = 0; r < block.rows; r += tile_rows) {
+      const long key = block.key + column;
+      if (block.causal && block.sees[r] < key + panel) {
+        const long last = r + tile_rows < block.rows ? r + tile_rows : block.rows;
+        if (block.sees[last - 1] > key) score_tile<true>(block, r, column, biased);
+      } else {
+        score_tile<false>(block, r, column, biased);
       }
-      biased ? weigh<true, false>(block, r, column) : weigh<false, false>(block, r, column);
-      differentiate<false>(block, r, column);
     }
   }
 }
@@ -107,24 +79,7 @@ static void score_tiles(const BackwardBlock& block) {
 void softmax_backward(const BackwardBlock& block);
 void softmax_backward(const BackwardBlock& block) {
   score_tiles(block);
-  if (block.dbias) {
-    for (long r = 0; r < block.rows; ++r) {
-      for (long j = 0; j < block.n; ++j) block.dbias[j] += block.d_scores[r * stride + j];
-    }
-  }
-  const long key_tiles = padded(block.n, tile_rows), row_tiles = padded(block.rows, tile_rows);
-  for (long e = 0; e < block.E; e += panel) {
-    accumulate_panel<1, stride>(block.dv + e * gradient_keys, block.weights,
-                                block.d_o + e * block.query_rows, key_tiles, block.rows,
-                                block.E - e);
-  }
-  for (long d = 0; d < block.D; d += panel) {
-    accumulate_panel<1, stride>(block.dk + d * gradient_keys, block.d_scores,
-                                block.q + d * block.query_rows, key_tiles, block.rows, block.D - d);
-    accumulate_panel<stride, 1>(block.dq + d * block.query_rows, block.d_scores,
-                                block.key_lines + d * block.key_rows, row_tiles, block.n,
-                                block.D - d);
-  }
+  sum_up(block);
 }
 
 }  // namespace foci::cpu::FOCI_ISA

@@ -32,8 +32,8 @@ FOCI_INLINE V keep_first(V x, float count, float other) {
   return _mm512_mask_mov_ps(all(other), _mm512_cmp_ps_mask(index, all(count), _CMP_LT_OQ), x);
 }
 FOCI_INLINE float total(V x) {
-  const __m256 half =
-      _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_maskz_extractf32x8_ps(0xff, x, 1));
+  const __m256 half = _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, x, 0),
+                                    _mm512_maskz_extractf32x8_ps(0xff, x, 1));
   __m128 a = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
   a = _mm_add_ps(a, _mm_movehl_ps(a, a));
   return _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)));

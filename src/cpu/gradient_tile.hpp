@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the backward blocks of all weightings share: products of packed panels, and the sums of
+// d_scores and weights with lines that make dq, dk, dv. Included inside the namespace of one
+// instruction set, after tile.hpp.
+
+static constexpr long stride = gradient_stride;
+
+/// tile_rows x panel of a times b', a in column panels of `rows` rows, b in key panels.
+FOCI_INLINE void product(V (&c)[tile_rows][2], const float* a, long rows, const float* b, long K) {
+  for (long p = 0; p < K; p += panel) {
+    multiply<tile_rows, 2, panel, 1>(c, a + p * rows, b + p * panel, panel,
+                                     K - p < panel ? K - p : panel);
+  }
+}
+
+/// Sums over lines: out_i (rows of a column panel) += sum_k a(i,k) line_k, k in [begin, end).
+struct Sum {
+  float* out;          // at the tile's first row
+  const float* a;      // a(i,k) at i * RowStep + k * KStep
+  const float* lines;  // one every `panel` floats
+};
+
+template <int Vectors, long RowStep, long KStep>
+FOCI_INLINE void accumulate(const Sum& of, long begin, long end) {
+  V c[tile_rows][Vectors];
+#pragma GCC unroll 32
+  for (int t = 0; t < tile_rows * Vectors; ++t)
+    c[t / Vectors][t % Vectors] = load(of.out + (t / Vectors) * panel + (t % Vectors) * lanes);
+  multiply<tile_rows, Vectors, RowStep, KStep>(c, of.a + begin * KStep, of.lines + begin * panel,
+                                               panel, end - begin);
+#pragma GCC unroll 32
+  for (int t = 0; t < tile_rows * Vectors; ++t)
+    store(of.out + (t / Vectors) * panel + (t % Vectors) * lanes, c[t / Vectors][t % Vectors]);
+}
+
+template <long RowStep, long KStep>
+FOCI_INLINE void accumulate(const Sum& of, long begin, long end, long width) {
+  if (end <= begin) return;
+  if (width > lanes) {
+    accumulate<2, RowStep, KStep>(of, begin, end);
+  } else {
+    accumulate<1, RowStep, KStep>(of, begin, end);
+  }
+}
+
+/// One output row alone, for the lines that only some rows of its tile may meet.
+template <long KStep>
+static void accumulate_row(float* out, const float* a, const float* lines, long begin, long end) {
+  for (long k = begin; k < end; ++k) {
+    const V x = all(a + k * KStep);
+    for (long v = 0; v < panel; v += lanes)
+      store(out + v, fma(x, load(lines + k * panel + v), load(out + v)));
+  }
+}
+
+/// dv or dk: rows are keys, lines are queries. Causal: a key meets only the queries that see it,
+/// from some row on; nothing else is multiplied, not even with 0, for it may be infinite.
+static void sum_queries(const BackwardBlock& block, const Sum& of, long width) {
+  for (long j = 0; j < block.n; j += tile_rows) {
+    const long last = (j + tile_rows < block.n ? j + tile_rows : block.n) - 1;
+    const Sum tile = {of.out + j * panel, of.a + j, of.lines};
+    long whole = 0;  // the first row that sees every key of the tile
+    if (block.causal) {
+      while (whole < block.rows && block.sees[whole] <= block.key + last) ++whole;
+      long from = 0;
+      for (long i = 0; i <= last - j; ++i) {
+        while (from < whole && block.sees[from] <= block.key + j + i) ++from;
+        accumulate_row<stride>(tile.out + i * panel, tile.a + i, tile.lines, from, whole);
+      }
+    }
+    accumulate<1, stride>(tile, whole, block.rows, width);
+  }
+}
+
+/// dq: rows are queries, lines are keys.
+static void sum_keys(const BackwardBlock& block, const Sum& of, long width) {
+  for (long r = 0; r < block.rows; r += tile_rows) {
+    const long end = r + tile_rows < block.rows ? r + tile_rows : block.rows;
+    const Sum tile = {of.out + r * panel, of.a + r * stride, of.lines};
+    const long first = block.sees[r] - block.key;
+    const long whole = !block.causal || first > block.n ? block.n : first < 0 ? 0 : first;
+    accumulate<stride, 1>(tile, 0, whole, width);
+    for (long i = r; i < end && whole < block.n; ++i) {
+      const long seen = block.sees[i] - block.key;
+      accumulate_row<1>(of.out + i * panel, of.a + i * stride, of.lines, whole,
+                        seen < block.n ? seen : block.n);
+    }
+  }
+}
+
+static void sum_columns(const BackwardBlock& block) {
+  for (long r = 0; r < block.rows; ++r) {
+    const long seen = block.causal ? block.sees[r] - block.key : block.n;
+    for (long j = 0; j < (seen < block.n ? seen : block.n); ++j)
+      block.dbias[j] += block.d_scores[r * stride + j];
+  }
+}
+
+/// dbias, dv, dk and dq from a block's weights and d_scores.
+static void sum_up(const BackwardBlock& block) {
+  if (block.dbias) sum_columns(block);
+  for (long e = 0; e < block.E; e += panel) {
+    sum_queries(block,
+                {block.dv + e * gradient_keys, block.weights, block.d_o + e * block.query_rows},
+                block.E - e);
+  }
+  for (long d = 0; d < block.D; d += panel) {
+    sum_queries(
+        block, {block.dk + d * gradient_keys, block.d_scores, block.q_lines + d * block.query_rows},
+        block.D - d);
+    sum_keys(
+        block,
+        {block.dq + d * block.query_rows, block.d_scores, block.key_lines + d * block.key_rows},
+        block.D - d);
+  }
+}
