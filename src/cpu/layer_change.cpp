@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// m_d = mean (or lower median) over kept tokens of |v_nd - v_prev_nd|, normalised; under prefix a
+// running mean; flat: its mean over d. Gradient: d|x| = sign(x), d|0| = 0.
+#include "cpu/diagonal.hpp"
+#include "metric/normalise.hpp"
+
+#include <cmath>
+#include <numeric>
+
+namespace foci::cpu {
+
+Change change_of(const Metric& metric) {
+  if (const auto* m = std::get_if<LayerChange>(&metric))
+    return {m->reduce, m->normalize, true, false};
+  if (const auto* m = std::get_if<Flat>(&metric)) return {m->reduce, m->normalize, true, true};
+  return {};
+}
+
+std::int64_t DiagonalMetric::median(const float* v, const float* v_prev, std::int64_t d) const {
+  const std::int64_t D = p->size.D, n = tokens->n;
+  const auto begin = order.begin(), middle = begin + (n - 1) / 2;
+  std::iota(begin, begin + n, 0);
+  const auto moved = [&](std::int64_t j) { return std::abs(v[j * D + d] - v_prev[j * D + d]); };
+  std::nth_element(begin, middle, begin + n, [&](std::int64_t a, std::int64_t b) {
+    const float x = moved(a), y = moved(b);
+    return x < y || (x == y && a < b);  // of equal changes the earlier token comes first
+  });
+  return *middle;
+}
+
+void DiagonalMetric::change(const float* v, const float* v_prev, const Change& how) {
+  const std::int64_t D = p->size.D;
+  std::fill_n(m.begin(), rows() * D, 0.0f);
+  std::int64_t j = 0;
+  for (std::int64_t i = 0; i < rows(); ++i) {
+    float* sum = line(m, 0, i);
+    if (i > 0) std::copy_n(line(m, 0, i - 1), D, sum);
+    for (; j < counted(i) && how.reduce == Reduce::mean; ++j) {
+      const float *a = v + j * D, *b = v_prev + j * D;
+      for (std::int64_t d = 0; d < D; ++d) sum[d] += std::abs(a[d] - b[d]);
+    }
+  }
+  for (std::int64_t i = 0; i < rows(); ++i) {
+    float* row = line(m, 0, i);
+    for (std::int64_t d = 0; d < D && counted(i) > 0; ++d) {
+      if (how.reduce == Reduce::mean) {
+        row[d] /= float(counted(i));
+      } else {
+        const std::int64_t at = median(v, v_prev, d);
+        row[d] = std::abs(v[at * D + d] - v_prev[at * D + d]);
+      }
+    }
+    by[i] = metric::normalise(how.normalize, counted(i), row, D);
+    if (how.flat) metric::flatten(row, D);
+  }
+}
+
+void DiagonalMetric::through_change(const Gathered& to, const float* v, const float* v_prev) {
+  const Change how = change_of(p->how.metric);
+  const std::int64_t D = p->size.D;
+  if (tokens->n == 0) return;
+  if (how.flat) change(v, v_prev, {how.reduce, how.normalize, true, false});
+  for (std::int64_t i = 0; i < rows(); ++i) {
+    float* row = line(dm, 0, i);
+    if (how.flat) metric::flatten(row, D);
+    metric::normalise_backward(how.normalize, by[i], row, line(m, 0, i), D);
+    for (std::int64_t d = 0; d < D && how.reduce == Reduce::mean; ++d) {
+      row[d] = counted(i) > 0 ? row[d] / float(counted(i)) : 0.0f;
+    }
+  }
+  const auto move = [&](std::int64_t j, std::int64_t d, float amount) {
+    const std::int64_t at = j * D + d;
+    const float apart = v[at] - v_prev[at];
+    const float change = apart > 0 ? amount : apart < 0 ? -amount : 0.0f;
+    to.dv[at] += change;
+    to.dv_prev[at] -= change;
+  };
+  if (how.reduce == Reduce::median) {
+    for (std::int64_t d = 0; d < D; ++d) move(median(v, v_prev, d), d, dm[d]);
+    return;
+  }
+  std::int64_t j = counted(rows() - 1);
+  for (std::int64_t i = rows(); i-- > 0;) {  // a token belongs to every row that counts it
+    float* row = line(dm, 0, i);
+    if (i + 1 < rows()) {
+      for (std::int64_t d = 0; d < D; ++d) row[d] += line(dm, 0, i + 1)[d];
+    }
+    for (const std::int64_t begin = i > 0 ? counted(i - 1) : 0; j > begin;) {
+      --j;
+      for (std::int64_t d = 0; d < D; ++d) move(j, d, row[d]);
+    }
+  }
+}
+
+}  // namespace foci::cpu
