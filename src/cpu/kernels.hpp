@@ -100,6 +100,7 @@ struct Kernels {
                        std::int64_t D);
   void (*softmax_forward)(const ForwardBlock& block);
   void (*softmax_backward)(const BackwardBlock& block);
+  const MatrixKernels* matrix;
 };
 
 namespace portable {

@@ -7,19 +7,23 @@
 
 namespace foci::cpu {
 
-/// c (rows,cols) = or += a (rows,K) times b (K,cols). b and c have rows of neighbouring floats;
+/// c (rows,cols) = or += a (rows,K) times b (K,cols). b and c have rows of neighbouring numbers;
 /// a(i,k) stands at i * a_row + k * a_k, so that a transposed matrix needs no copy.
-struct Product {
-  float* c;
-  const float* a;
-  const float* b;
+template <class T>
+struct ProductOf {
+  T* c;
+  const T* a;
+  const T* b;
   std::int64_t rows, cols, K;
   std::int64_t c_step, a_row, a_k, b_step;
   bool add;  // += instead of =
 };
+using Product = ProductOf<float>;
+using WideProduct = ProductOf<double>;
 
 struct MatrixKernels {
   void (*product)(const Product& of);
+  void (*product_wide)(const WideProduct& of);
   /// to (cols,rows) = the transpose of from (rows,cols)
   void (*transpose)(float* to, const float* from, std::int64_t rows, std::int64_t cols,
                     std::int64_t to_step, std::int64_t from_step);
@@ -28,7 +32,8 @@ struct MatrixKernels {
   void (*scatter)(double* sum, const float* x, const double* centre, std::int64_t n, std::int64_t D,
                   double* room);
   std::int64_t (*scatter_room)(std::int64_t D);
-  /// L L' = A (D,D), lower with zeros above; false where a pivot is not positive and finite
+  /// L L' = A (D,D), of which the upper triangle is read; lower with zeros above; false where a
+  /// pivot is not positive and finite
   bool (*cholesky)(double* L, const double* A, std::int64_t D);
   /// W = L^-1, lower with zeros above
   void (*invert_lower)(double* W, const double* L, std::int64_t D);

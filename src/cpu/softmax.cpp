@@ -306,6 +306,6 @@ void softmax_backward(const BackwardBlock& block);  // softmax_backward.cpp
 #define FOCI_QUOTED(isa) #isa
 const Kernels kernels = {FOCI_NAME_OF(FOCI_ISA), panel,           tile_rows,
                          forward_scratch,        pack_keys,       pack_columns,
-                         softmax_forward,        softmax_backward};
+                         softmax_forward,        softmax_backward, &matrix_kernels};
 
 }  // namespace foci::cpu::FOCI_ISA
