@@ -3,6 +3,7 @@
 #include <foci/attention.hpp>
 
 #include "attend/check.hpp"
+#include "cpu/cpu.hpp"
 #include "metric/arena.hpp"
 #include "ref/ref.hpp"
 #include "ref/supports.hpp"
@@ -20,14 +21,22 @@ using metric::Problem;
 
 namespace {
 
-void choose(Backend backend) {
-  if (backend == Backend::cpu || backend == Backend::cuda) {
-    throw Unsupported(fmt::format("backend {} is not in this build; it has: ref",
-                                  backend == Backend::cpu ? "cpu" : "cuda"));
+/// ref or cpu; a backend asked for by name is the one or throws.
+Backend choose(const Problem& p) {
+  const Backend asked = p.how.backend;
+  if (asked == Backend::ref) return asked;
+  if (asked == Backend::cuda) {
+    throw Unsupported("backend cuda is not in this build; it has: cpu, ref");
   }
+  const bool wide = p.from.q.dtype == DType::f64;
+  if (!wide && cpu::serves(p.how.metric, p.how.weighting)) return Backend::cpu;
+  if (asked != Backend::cpu) return Backend::ref;
+  throw Unsupported(
+      "backend cpu computes in f32 and takes no f64; the nearest that can is backend ref");
 }
 
 std::size_t bytes_needed(const Problem& p, int threads) {
+  if (choose(p) == Backend::cpu) return cpu::workspace(p, threads);
   const std::size_t each =
       metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { return ref::workspace<S>(p); });
   return metric::Arena::times(each, std::size_t(threads));
@@ -44,67 +53,72 @@ void want_workspace(const Problem& p, const Call& call) {
   }
 }
 
-void run(const Outputs& to, const Problem& p, const Call& call) {
-  metric::with_floating(p.from.q.dtype,
-                        [&]<class S>(S*) { ref::forward<S>(to, p, call.workspace, call.threads); });
+void run(const Outputs& to, const Outputs&, const Problem& p, const Call& call) {
+  if (choose(p) == Backend::cpu) {
+    cpu::forward(to, p, call.workspace, call.threads);
+  } else {
+    metric::with_floating(
+        p.from.q.dtype, [&]<class S>(S*) { ref::forward<S>(to, p, call.workspace, call.threads); });
+  }
   checks::echo_given(to.metric, p);
 }
 
-void run(const Gradients& to, const Problem& p, const Call& call) {
+void run(const Gradients& to, const Outputs& saved, const Problem& p, const Call& call) {
   if (p.sequences == 0) checks::clear(to.dmetric);  // nobody else would write it
+  if (choose(p) == Backend::cpu) return cpu::backward(to, saved, p, call.workspace, call.threads);
   metric::with_floating(
       p.from.q.dtype, [&]<class S>(S*) { ref::backward<S>(to, p, call.workspace, call.threads); });
 }
 
-Problem checked(const Outputs& to, const Inputs& from, const Options& how) {
-  choose(how.backend);
+Problem checked(const Outputs& to, const Outputs&, const Inputs& from, const Options& how) {
   const Problem p = checks::check(from, how);
   checks::check_outputs(to, p);
   return p;
 }
 
-Problem checked(const Gradients& to, const Inputs& from, const Options& how) {
-  choose(how.backend);
+Problem checked(const Gradients& to, const Outputs& saved, const Inputs& from, const Options& how) {
   const Problem p = checks::check(from, how);
   checks::check_gradients(to, p);
+  checks::check_saved(saved, p);
   return p;
 }
 
 template <class To>
-void checked_run(const To& to, const Inputs& from, const Options& how) {
-  const Problem p = checked(to, from, how);
+void checked_run(const To& to, const Outputs& saved, const Inputs& from, const Options& how) {
+  const Problem p = checked(to, saved, from, how);
   std::vector<std::byte> workspace(bytes_needed(p, 1));
-  run(to, p, Call{.workspace = workspace});
+  run(to, saved, p, Call{.workspace = workspace});
 }
 
 template <class To>
-void checked_run(const To& to, const Inputs& from, const Options& how, const Call& call) {
-  const Problem p = checked(to, from, how);
+void checked_run(const To& to, const Outputs& saved, const Inputs& from, const Options& how,
+                 const Call& call) {
+  const Problem p = checked(to, saved, from, how);
   want_workspace(p, call);
-  run(to, p, call);
+  run(to, saved, p, call);
 }
 
 }  // namespace
 
 void attend(const Outputs& to, const Inputs& from, const Options& how) {
-  checked_run(to, from, how);
+  checked_run(to, {}, from, how);
 }
 
 void attend(const Outputs& to, const Inputs& from, const Options& how, const Call& call) {
-  checked_run(to, from, how, call);
+  checked_run(to, {}, from, how, call);
 }
 
-void attend_backward(const Gradients& to, const Inputs& from, const Outputs&, const Options& how) {
-  checked_run(to, from, how);
+void attend_backward(const Gradients& to, const Inputs& from, const Outputs& saved,
+                     const Options& how) {
+  checked_run(to, saved, from, how);
 }
 
-void attend_backward(const Gradients& to, const Inputs& from, const Outputs&, const Options& how,
-                     const Call& call) {
-  checked_run(to, from, how, call);
+void attend_backward(const Gradients& to, const Inputs& from, const Outputs& saved,
+                     const Options& how, const Call& call) {
+  checked_run(to, saved, from, how, call);
 }
 
 Need need(const Inputs& from, const Options& how, int threads) {
-  choose(how.backend);
   if (threads < 1)
     throw InvalidArgument(fmt::format("threads is {}; it must be at least 1", threads));
   return {.workspace = bytes_needed(checks::check(from, how), threads)};
@@ -137,7 +151,7 @@ std::vector<Support> support() {
       each_of<Weighting>([&]<class W>(const W& w) {
         static_assert(ref::Weighs<W>, "a weighting without src/ref has no definition");
         std::string why = checks::refusal(m, w);
-        if (why.empty() && backend != "ref")
+        if (why.empty() && backend == "cuda")
           why = fmt::format("backend {} is not in this build", backend);
         table.push_back({m.name, w.name, backend, why.empty(), why});
       });

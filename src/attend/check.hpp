@@ -23,6 +23,8 @@ void check_options(const Options& how);
 metric::Problem check(const Inputs& from, const Options& how);
 void check_outputs(const Outputs& to, const metric::Problem& problem);
 void check_gradients(const Gradients& to, const metric::Problem& problem);
+/// What a backend reads back of the forward pass: o and lse, where they are given.
+void check_saved(const Outputs& saved, const metric::Problem& problem);
 
 /// c unless the caller says otherwise: 1/sqrt(D), and 1 for full metrics and for linear.
 double standard_scale(const metric::Problem& problem);

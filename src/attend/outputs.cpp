@@ -177,4 +177,10 @@ void check_gradients(const Gradients& to, const Problem& p) {
   want_bias_gradient(to.dkey_bias, p.from.key_bias);
 }
 
+void check_saved(const Outputs& saved, const Problem& p) {
+  const Sizes& z = p.size;
+  want_like_q({"saved o", saved.o, {z.B, z.H, z.N, z.E}, "(B,H,N,E)"}, p.from.q);
+  want_row_statistic({"saved lse", saved.lse, {z.B, z.H, z.N}, "(B,H,N)"});
+}
+
 }  // namespace foci::checks

@@ -36,7 +36,7 @@ struct ForwardBlock {
   const float* r;            // (rows)
   const std::int64_t* sees;  // (rows) keys seen, never fewer than the row before
   const float* keys;         // packed by pack_keys
-  const float* values;       // packed by pack_columns with n rows
+  const float* values;       // packed by pack_columns with value_rows rows
   const float* bias;         // (n, padded to a panel); always there, padding far below
   bool biased;               // whether bias is more than padding
   bool causal;               // whether sees differs from n
@@ -46,6 +46,7 @@ struct ForwardBlock {
   float scale;      // of q . k: 1 except where a kernel takes q as it lies in memory
   bool split;       // whether q has more bits than the keys' type
   std::int64_t rows, n, D, E;
+  std::int64_t value_rows;
   float* scratch;            // forward_scratch() floats
   float* o;                  // (rows, E)
   float* by;                 // (rows) softmax: lse (natural log, -inf where nothing is seen);
@@ -95,9 +96,11 @@ struct Kernels {
   std::int64_t (*forward_scratch)(std::int64_t D, std::int64_t E);
   /// (n,D) row-major -> panels [n/panel][D][panel], zero padded
   void (*pack_keys)(float* to, const float* from, std::int64_t n, std::int64_t D);
-  /// (n,D) row-major -> column panels [D/panel][rows][panel], zero padded
+  /// (n,D) row-major -> the first n lines of column panels [D/panel][rows][panel], zero padded
   void (*pack_columns)(float* to, const float* from, std::int64_t n, std::int64_t rows,
                        std::int64_t D);
+  /// to_i = a_i . b_i over the rows of two (rows,E) arrays, summed up as softmax_backward does
+  void (*row_dots)(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E);
   void (*softmax_forward)(const ForwardBlock& block);
   void (*softmax_backward)(const BackwardBlock& block);
   const MatrixKernels* matrix;

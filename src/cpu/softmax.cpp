@@ -169,7 +169,7 @@ FOCI_INLINE void gather(const Running& run, const ForwardBlock& block, long r0, 
   }
   V c[tile_rows][Vectors];
   float* o = run.o + r0 * run.E + e;
-  const float* values = block.values + e * block.n + key * panel;
+  const float* values = block.values + e * block.value_rows + key * panel;
 #pragma GCC unroll 32
   for (int t = 0; t < tile_rows * Vectors; ++t)
     c[t / Vectors][t % Vectors] = load(o + (t / Vectors) * run.E + (t % Vectors) * lanes);
@@ -300,12 +300,21 @@ static void softmax_forward(const ForwardBlock& block) {
   finish(run, block);
 }
 
-void softmax_backward(const BackwardBlock& block);  // softmax_backward.cpp
+// softmax_backward.cpp
+void softmax_backward(const BackwardBlock& block);
+void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E);
 
 #define FOCI_NAME_OF(isa) FOCI_QUOTED(isa)
 #define FOCI_QUOTED(isa) #isa
-const Kernels kernels = {FOCI_NAME_OF(FOCI_ISA), panel,           tile_rows,
-                         forward_scratch,        pack_keys,       pack_columns,
-                         softmax_forward,        softmax_backward, &matrix_kernels};
+const Kernels kernels = {.name = FOCI_NAME_OF(FOCI_ISA),
+                         .panel = panel,
+                         .tile_rows = tile_rows,
+                         .forward_scratch = forward_scratch,
+                         .pack_keys = pack_keys,
+                         .pack_columns = pack_columns,
+                         .row_dots = row_dots,
+                         .softmax_forward = softmax_forward,
+                         .softmax_backward = softmax_backward,
+                         .matrix = &matrix_kernels};
 
 }  // namespace foci::cpu::FOCI_ISA

@@ -40,15 +40,17 @@ template <bool Causal>
 FOCI_INLINE void differentiate(const BackwardBlock& block, long r, long column) {
   V c[tile_rows][2];
 #pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(block.minus_delta + r + i);
+  for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
   product(c, block.d_o + r * panel, block.query_rows, block.values + column * block.E, block.E);
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) {
     const float count = Causal ? float(block.sees[r + i] - block.key - column) : 0.0f;
+    const V minus_delta = all(block.minus_delta + r + i);
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
       const long at = (r + i) * stride + column + j * lanes;
-      V ds = mul(c[i][j], load(block.weights + at));
+      // Subtracted last: where one key has all the weight the difference is exactly 0.
+      V ds = mul(add(c[i][j], minus_delta), load(block.weights + at));
       if constexpr (Causal) ds = keep_first(ds, count - float(j * lanes), 0.0f);
       store(block.d_scores + at, ds);
     }
@@ -73,6 +75,22 @@ static void score_tiles(const BackwardBlock& block) {
         score_tile<false>(block, r, column, biased);
       }
     }
+  }
+}
+
+void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E);
+void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E) {
+  constexpr long width = 8;  // independent sums hide the latency
+  for (long r = 0; r < rows; r += width) {
+    const long count = rows - r < width ? rows - r : width;
+    float sum[width] = {};
+    for (long e = 0; e < E; ++e) {
+      for (long i = 0; i < count; ++i) {
+        const long at = (r + i) * E + e;
+        sum[i] = fma_one(b[at], a[at], sum[i]);
+      }
+    }
+    for (long i = 0; i < count; ++i) to[r + i] = sum[i];
   }
 }
 

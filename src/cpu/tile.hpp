@@ -7,17 +7,21 @@ static constexpr long panel = 2 * lanes;
 
 static inline long padded(long x, long to) { return (x + to - 1) / to * to; }
 
-/// (n,D) row-major -> column panels [D/panel][rows][panel], zero padded
+/// (n,D) row-major -> the first n lines of column panels [D/panel][rows][panel], zero padded
 static inline void pack_columns(float* to, const float* from, std::int64_t n, std::int64_t rows,
                                 std::int64_t D) {
   for (long d = 0; d < D; d += panel) {
     const long width = D - d < panel ? D - d : panel;
     float* out = to + d * rows;
     for (long i = 0; i < n; ++i) {
-      for (long x = 0; x < width; ++x) out[i * panel + x] = from[i * D + d + x];
+      const float* line = from + i * D + d;
+      if (width == panel) {
+        for (long x = 0; x < panel; x += lanes) store(out + i * panel + x, load(line + x));
+        continue;
+      }
+      for (long x = 0; x < width; ++x) out[i * panel + x] = line[x];
       for (long x = width; x < panel; ++x) out[i * panel + x] = 0;
     }
-    for (long i = n * panel; i < rows * panel; ++i) out[i] = 0;
   }
 }
 

@@ -17,6 +17,7 @@ FOCI_INLINE void store(float* p, V x) { _mm512_storeu_ps(p, x); }
 FOCI_INLINE V all(float x) { return _mm512_set1_ps(x); }
 FOCI_INLINE V all(const float* p) { return _mm512_set1_ps(*p); }
 FOCI_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+FOCI_INLINE float fma_one(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 FOCI_INLINE V add(V a, V b) { return _mm512_add_ps(a, b); }
 FOCI_INLINE V sub(V a, V b) { return _mm512_sub_ps(a, b); }
 FOCI_INLINE V mul(V a, V b) { return _mm512_mul_ps(a, b); }

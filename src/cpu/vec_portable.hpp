@@ -20,6 +20,7 @@ FOCI_INLINE void store(float* p, V x) { __builtin_memcpy(p, &x, sizeof x); }
 FOCI_INLINE V all(float x) { return V{x, x, x, x}; }
 FOCI_INLINE V all(const float* p) { return all(*p); }
 FOCI_INLINE V fma(V a, V b, V c) { return a * b + c; }
+FOCI_INLINE float fma_one(float a, float b, float c) { return a * b + c; }
 FOCI_INLINE V add(V a, V b) { return a + b; }
 FOCI_INLINE V sub(V a, V b) { return a - b; }
 FOCI_INLINE V mul(V a, V b) { return a * b; }

@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 foci_test(cpu/matrix_test.cpp)
+foci_test(cpu/softmax_test.cpp)
+foci_test(cpu/sweep_test.cpp LABELS full)

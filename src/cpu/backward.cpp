@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sweep over keys: pack a few blocks of them, let every block of queries meet them, keep dk and
+// dv. What comes after the sweep is in unfold.cpp.
+#include "cpu/backward.hpp"
+
+namespace foci::cpu {
+
+namespace {
+
+/// Parts of a head's keys that may run at once: by shape alone, so that bits stay.
+std::int64_t parts_of(const Problem& p, std::int64_t floats_a_part) {
+  constexpr std::int64_t tasks = 32, most_floats = 10 << 20;
+  const std::int64_t heads = std::max<std::int64_t>(p.sequences * p.size.G, 1);
+  const std::int64_t wanted = blocks_of(tasks, heads);
+  const std::int64_t fitting =
+      std::max<std::int64_t>(most_floats / std::max<std::int64_t>(floats_a_part, 1), 1);
+  const std::int64_t blocks = std::max<std::int64_t>(blocks_of(p.longest_m, gradient_keys), 1);
+  return std::min({wanted, fitting, blocks});
+}
+
+}  // namespace
+
+Notes Notes::take(Arena& arena, const Problem& p, const Weigher& weigher, int threads) {
+  const std::int64_t S = p.sequences, H = p.size.H, N = p.longest_n;
+  return {arena.take<float>(S, H, N), arena.take<float>(S, H, N),
+          arena.take<float>(weigher.softmax ? 0 : S, H, N),
+          arena.take<float>(threads, 2, block_rows, p.size.E)};
+}
+
+Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geometry& geometry,
+                   const Notes& notes, int threads)
+    : p_(problem),
+      isa_(isa),
+      geometry_(geometry),
+      notes_(notes),
+      weigher_(weigher_of(problem.how.weighting, isa)),
+      W_(geometry.width()),
+      padded_W_(padded(W_, isa.panel)),
+      padded_E_(padded(problem.size.E, isa.panel)),
+      query_blocks_(blocks_of(problem.longest_n, block_rows)) {
+  const auto& z = problem.size;
+  const std::int64_t S = problem.sequences, M = problem.longest_m, N = problem.longest_n;
+  const std::int64_t each_dq = query_blocks_ * block_rows * padded_W_;
+  parts_ = parts_of(problem, S * z.H * each_dq);
+  biased_ = problem.from.key_bias || geometry.has_bias();
+  wants_db_ = biased_;
+  wants_dr_ = !weigher_.softmax && geometry.kind() != Kind::product;
+  late_ = problem.through || geometry.has_spans();
+  dq_ = arena.take<float>(S, z.H, parts_, each_dq);
+  dr_ = arena.take<float>(wants_dr_ ? S : 0, z.H, parts_, N);
+  db_ = arena.take<float>(wants_db_ ? S : 0, z.H, M);
+  span_db_ = arena.take<float>(geometry.has_bias() ? S : 0, z.H, M);
+  late_q_ = arena.take<float>(late_ && problem.metric<Jacobian>() ? S : 0, z.H, N, z.D);
+  late_k_ = arena.take<float>(late_ ? S : 0, z.G, M, z.D);
+  late_v_ = arena.take<float>(2, late_ ? S : 0, z.G, M, z.E);
+  rooms_ = arena.take<Room>(threads);
+  const std::int64_t wide = std::max(W_, z.E), block = together * gradient_stride;
+  for (int t = 0; t < threads; ++t) {
+    Room room;
+    room.keys = arena.take<float>(block, W_);
+    room.values = arena.take<float>(block, z.E);
+    for (auto* lines : {&room.key_lines, &room.dk}) *lines = arena.take<float>(block, padded_W_);
+    room.dv = arena.take<float>(block, padded_E_);
+    for (auto* q : {&room.q, &room.q_lines}) *q = arena.take<float>(block_rows, padded_W_);
+    room.d_o = arena.take<float>(block_rows, padded_E_);
+    room.rows = arena.take<float>(block_rows, wide);
+    room.lines = arena.take<float>(most_keys, wide);
+    room.dk_lines = arena.take<float>(most_keys, z.D);
+    for (auto* keys : {&room.own, &room.b, &room.db, &room.at}) *keys = arena.take<float>(block);
+    for (auto* rows : {&room.low, &room.minus_delta, &room.inverse, &room.dr, &room.last})
+      *rows = arena.take<float>(block_rows + isa.tile_rows);
+    for (auto* tile : {&room.weights, &room.d_scores})
+      *tile = arena.take<float>(block_rows + isa.tile_rows, gradient_stride);
+    put(rooms_, t, room);
+  }
+}
+
+float* Backward::dq_of(const Meeting& at, std::int64_t part, std::int64_t first) const {
+  const std::int64_t size = query_blocks_ * block_rows * padded_W_;
+  return &dq_[((at.s * p_.size.H + at.h) * parts_ + part) * size + first * padded_W_];
+}
+
+Gathered Backward::late(std::int64_t s, std::int64_t g) const {
+  const std::int64_t S = p_.sequences, G = p_.size.G, M = p_.longest_m, n = geometry_.tokens(s).n;
+  const std::int64_t R = p_.heads_per_key(), N = p_.longest_n, D = p_.size.D, E = p_.size.E;
+  Gathered to;
+  if (!late_) return to;
+  if (!late_q_.empty()) to.dq = late_q_.subspan((s * p_.size.H + g * R) * N * D, R * N * D);
+  to.dk = late_k_.subspan((s * G + g) * M * D, n * D);
+  to.dv = late_v_.subspan((s * G + g) * M * E, n * E);
+  to.dv_prev = late_v_.subspan(((S + s) * G + g) * M * E, n * E);
+  return to;
+}
+
+void Backward::run(const Gradients& to, Executor* threads) {
+  const std::int64_t S = p_.sequences, G = p_.size.G;
+  for (auto* array : {&db_, &late_k_, &late_v_}) std::fill(array->begin(), array->end(), 0.0f);
+  geometry_.begin_backward();
+  for (std::int64_t span = 0; span < geometry_.spans(); ++span) {
+    for (auto* array : {&dr_, &span_db_}) std::fill(array->begin(), array->end(), 0.0f);
+    each(threads, S * G * parts_, [&](std::int64_t i, int t) {
+      run_part(to, {i / (G * parts_), i / parts_ % G, span, i % parts_, 0, 0}, t);
+    });
+    each(threads, S * G,
+         [&](std::int64_t i, int t) { finish_queries(to, i / G, i % G, span, rooms_[t]); });
+  }
+  const View& given = p_.from.metric;
+  const bool own_rows =
+      p_.packed() && !p_.full && given && p_.size.N > 1 && given.shape[2] == p_.size.N;
+  const bool shared = to.dmetric && p_.metric<Given>() && given.shape[0] == 1 && S > 1 && !own_rows;
+  each(threads, shared ? G : S * G, [&](std::int64_t i, int t) {
+    for (std::int64_t s = shared ? 0 : i / G; s < (shared ? S : i / G + 1); ++s)
+      finish_head(to, s, i % G, shared && s > 0, t);
+  });
+}
+
+/// One part of a key head's keys against all queries of a span.
+void Backward::run_part(const Gradients& to, Work work, int thread) {
+  const Tokens& tokens = geometry_.tokens(work.s);
+  const Geometry::Rows rows = geometry_.rows(work.s, work.span);
+  const std::int64_t R = p_.heads_per_key();
+  for (std::int64_t r = 0; r < R; ++r) {
+    const std::int64_t size = padded(rows.last - rows.first, block_rows) * padded_W_;
+    std::fill_n(dq_of({work.s, work.g * R + r, 0}, work.part, 0), size, 0.0f);
+  }
+  if (rows.first >= rows.last && geometry_.has_spans()) return;
+  const std::int64_t n = geometry_.has_spans() ? tokens.sees[rows.last - 1] : tokens.n;
+  const std::int64_t blocks = blocks_of(n, gradient_keys);
+  const std::int64_t begin = blocks * work.part / parts_;
+  const std::int64_t end = blocks * (work.part + 1) / parts_;
+  for (std::int64_t block = begin; block < end; block += together) {
+    work.first = block * gradient_keys;
+    work.count = std::min(std::min(together, end - block) * gradient_keys, n - work.first);
+    run_keys(to, work, rooms_[thread]);
+  }
+}
+
+void Backward::run_keys(const Gradients& to, const Work& work, Room& room) {
+  const Tokens& tokens = geometry_.tokens(work.s);
+  const std::int64_t E = p_.size.E, R = p_.heads_per_key();
+  const float* v = tokens.lines(p_.from.v, work.g, work.first, work.count, E, room.lines.data());
+  for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
+    isa_.pack_keys(&room.values[j / gradient_keys * gradient_stride * E], v + j * E,
+                   std::min(gradient_keys, work.count - j), E);
+  }
+  std::fill(room.dk.begin(), room.dk.end(), 0.0f);
+  std::fill(room.dv.begin(), room.dv.end(), 0.0f);
+  std::fill_n(room.dk_lines.begin(), work.count * p_.size.D, 0.0f);
+  for (std::int64_t r = 0; r < R; ++r) {
+    const Meeting at{work.s, work.g * R + r, work.span};
+    if (r == 0 || geometry_.keys_per_head()) pack_keys(at, work, room);
+    meet_queries(to, at, work, room);
+    if (wants_db_) keep_bias(at, work, room);
+    if (geometry_.keys_per_head() || r == R - 1) unfold_keys(at, work, room);
+  }
+  keep_keys(to, work, room);
+}
+
+void Backward::pack_keys(const Meeting& at, const Work& work, Room& room) {
+  const float* k = geometry_.keys(at, work.first, work.count, room.lines.data(), room.own.data());
+  for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
+    isa_.pack_keys(&room.keys[j / gradient_keys * gradient_stride * W_], k + j * W_,
+                   std::min(gradient_keys, work.count - j), W_);
+  }
+  k = geometry_.key_lines(at, work.first, work.count, room.lines.data());
+  for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
+    isa_.pack_columns(&room.key_lines[j / gradient_keys * gradient_stride * padded_W_], k + j * W_,
+                      std::min(gradient_keys, work.count - j), gradient_keys, W_);
+  }
+}
+
+/// Column panels of block_rows rows; padded rows are zero.
+void Backward::pack_queries(const Gradients& to, const Meeting& at, std::int64_t first,
+                            std::int64_t rows, Room& room) {
+  const Tokens& tokens = geometry_.tokens(at.s);
+  const std::int64_t E = p_.size.E, panel = isa_.panel, N = p_.longest_n;
+  const auto pack = [&](std::span<float> panels, const float* from, std::int64_t width) {
+    isa_.pack_columns(panels.data(), from, rows, block_rows, width);
+    for (std::int64_t d = 0; d < width; d += panel)
+      std::fill_n(&panels[d * block_rows + rows * panel], (block_rows - rows) * panel, 0.0f);
+  };
+  geometry_.queries(at, first, rows, room.rows.data(), room.low.data());
+  pack(room.q, room.rows.data(), W_);
+  if (geometry_.query_lines(at, first, rows, room.rows.data()))
+    pack(room.q_lines, room.rows.data(), W_);
+  pack(room.d_o, tokens.queries(to.d_o, at.h, first, rows, E, room.rows.data()), E);
+  const auto copy = [&](std::span<float> line, std::span<float> from, float behind) {
+    if (from.empty()) return;
+    std::copy_n(of(from, at.s, at.h, N) + first, rows, line.begin());
+    std::fill(line.begin() + rows, line.end(), behind);
+  };
+  copy(room.low, notes_.low, weigher_.softmax ? padding : 0.0f);
+  copy(room.minus_delta, notes_.minus_delta, 0.0f);
+  copy(room.inverse, notes_.inverse, 0.0f);
+  for (std::int64_t i = 0; i < rows && weigher_.fades; ++i) {
+    const std::int64_t seen = tokens.sees[first + i];
+    room.last[i] = seen > 0 ? float(tokens.key_at[seen - 1]) : 0.0f;
+  }
+}
+
+/// b of the keys at hand as head h meets them, and where they stand.
+void Backward::complete_keys(const Meeting& at, const Work& work, Room& room) {
+  const Tokens& tokens = geometry_.tokens(at.s);
+  if (geometry_.has_bias()) {
+    std::copy_n(room.own.begin(), work.count, room.b.begin());
+  } else {
+    std::fill_n(room.b.begin(), work.count, 0.0f);
+  }
+  add_key_bias(room.b.data(), p_, tokens, at.h, work.first, work.count);
+  std::fill(room.b.begin() + work.count, room.b.end(), padding);
+  std::fill(room.db.begin(), room.db.end(), 0.0f);
+  for (std::int64_t j = 0; j < work.count && weigher_.fades; ++j)
+    room.at[j] = float(tokens.key_at[work.first + j]);
+}
+
+/// What is the same for all key blocks.
+BackwardBlock Backward::block_of(const Meeting& at, const Work& work, std::int64_t first,
+                                 const Room& room) const {
+  const Geometry::Rows span = geometry_.rows(at.s, at.span);
+  const std::int64_t N = p_.longest_n;
+  BackwardBlock block{};
+  block.q = room.q.data();
+  block.q_lines = geometry_.has_bias() ? room.q_lines.data() : block.q;
+  block.d_o = room.d_o.data();
+  block.low = room.low.data();
+  block.minus_delta = room.minus_delta.data();
+  block.inverse = room.inverse.data();
+  block.sees = geometry_.tokens(at.s).sees.data() + first;
+  block.biased = biased_;
+  block.divisor = weigher_.divisor;
+  block.scale = 1;
+  block.rows = std::min(block_rows, span.last - first);
+  block.query_rows = block_rows;
+  block.key_rows = gradient_keys;
+  block.D = W_;
+  block.E = p_.size.E;
+  block.weights = room.weights.data();
+  block.d_scores = room.d_scores.data();
+  block.dq = dq_of(at, work.part, first - span.first);
+  if (wants_dr_) block.dr = of(dr_, at.s, at.h, parts_ * N) + work.part * N + first;
+  return block;
+}
+
+void Backward::meet_queries(const Gradients& to, const Meeting& at, const Work& work, Room& room) {
+  const Tokens& tokens = geometry_.tokens(at.s);
+  const Geometry::Rows span = geometry_.rows(at.s, at.span);
+  complete_keys(at, work, room);
+  for (std::int64_t first = span.first; first < span.last; first += block_rows) {
+    const std::int64_t rows = std::min(block_rows, span.last - first);
+    const std::int64_t seen = tokens.sees[first + rows - 1];
+    if (seen <= work.first) continue;
+    pack_queries(to, at, first, rows, room);
+    BackwardBlock block = block_of(at, work, first, room);
+    for (std::int64_t j = 0; j < work.count && work.first + j < seen; j += gradient_keys) {
+      const std::int64_t slot = j / gradient_keys * gradient_stride;
+      block.key = work.first + j;
+      block.n = std::min(gradient_keys, work.count - j);
+      block.causal = block.sees[0] < block.key + block.n;
+      block.keys = &room.keys[slot * W_];
+      block.values = &room.values[slot * p_.size.E];
+      block.key_lines = &room.key_lines[slot * padded_W_];
+      block.bias = room.b.data() + j;
+      if (weigher_.fades) block.fading = {weigher_.slope, room.at.data() + j, room.last.data()};
+      block.dk = &room.dk[slot * padded_W_];
+      block.dv = &room.dv[slot * padded_E_];
+      block.dbias = wants_db_ ? room.db.data() + j : nullptr;
+      weigher_.backward(block);
+    }
+  }
+}
+
+}  // namespace foci::cpu

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward pass of weightings that look at scores. Keys are shared out in a fixed number of
+// parts, whatever the threads; each walks through its keys, a few blocks at a time, against all
+// queries, and gathers dq' of its own. At the end dq' is summed up and unfolded to dq and the
+// metric.
+#pragma once
+
+#include "cpu/forward.hpp"
+
+namespace foci::cpu {
+
+/// What the rows of a forward pass leave behind, (sequences, H, N) each.
+struct Notes {
+  std::span<float> low;          // softmax: r - lse; else r
+  std::span<float> minus_delta;  // minus sum_j a_ij da_ij
+  std::span<float> inverse;      // 1 / by; empty for softmax
+  std::span<float> room;         // (threads, 2, block_rows, E)
+
+  static Notes take(Arena& arena, const Problem& p, const Weigher& weigher, int threads);
+};
+
+class Backward {
+ public:
+  Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geometry& geometry,
+           const Notes& notes, int threads);
+
+  /// After Geometry::estimate() and the notes.
+  void run(const Gradients& to, Executor* threads);
+
+ private:
+  /// Key blocks that meet a packed block of queries one after the other.
+  static constexpr std::int64_t together = 4;
+  static constexpr std::int64_t most_keys = together * gradient_keys;
+
+  struct Room {
+    std::span<float> keys, values;       // packed, block by block
+    std::span<float> key_lines;          // column panels, block by block
+    std::span<float> q, q_lines, d_o;    // column panels of block_rows rows
+    std::span<float> rows;               // (block_rows, max(W,E)) on their way
+    std::span<float> lines;              // (most_keys, max(W,E)) on their way
+    std::span<float> dk_lines;           // (most_keys, D)
+    std::span<float> own, b, db, at;     // (most_keys, padded): b of the metric, b, db, positions
+    std::span<float> low, minus_delta;   // (block_rows, padded)
+    std::span<float> inverse, dr, last;  // likewise
+    std::span<float> weights, d_scores;
+    std::span<float> dk, dv;  // column panels, block by block
+  };
+  /// Some keys of a head against the queries of a span.
+  struct Work {
+    std::int64_t s, g, span, part;
+    std::int64_t first, count;  // keys
+  };
+
+  void run_part(const Gradients& to, Work work, int thread);
+  void run_keys(const Gradients& to, const Work& work, Room& room);
+  void pack_keys(const Meeting& at, const Work& work, Room& room);
+  void complete_keys(const Meeting& at, const Work& work, Room& room);
+  BackwardBlock block_of(const Meeting& at, const Work& work, std::int64_t first,
+                         const Room& room) const;
+  void meet_queries(const Gradients& to, const Meeting& at, const Work& work, Room& room);
+  void pack_queries(const Gradients& to, const Meeting& at, std::int64_t first, std::int64_t rows,
+                    Room& room);
+  void keep_bias(const Meeting& at, const Work& work, const Room& room);
+  void unfold_keys(const Meeting& at, const Work& work, Room& room);
+  void keep_keys(const Gradients& to, const Work& work, Room& room);
+  void finish_queries(const Gradients& to, std::int64_t s, std::int64_t g, std::int64_t span,
+                      Room& room);
+  void finish_rows(const Gradients& to, const Meeting& at, std::int64_t first, std::int64_t rows,
+                   Room& room);
+  void finish_head(const Gradients& to, std::int64_t s, std::int64_t g, bool joins, int thread);
+  void write_keys(const Gradients& to, std::int64_t s, std::int64_t g) const;
+
+  /// Offset of a (sequence, head) in arrays of `size` floats each.
+  float* of(std::span<float> array, std::int64_t s, std::int64_t h, std::int64_t size) const {
+    return array.empty() ? nullptr : &array[(s * p_.size.H + h) * size];
+  }
+  float* dq_of(const Meeting& at, std::int64_t part, std::int64_t first) const;
+  Gathered late(std::int64_t s, std::int64_t g) const;
+
+  const Problem& p_;
+  const Kernels& isa_;
+  Geometry& geometry_;
+  Notes notes_;
+  Weigher weigher_;
+  std::int64_t W_, padded_W_, padded_E_;
+  std::int64_t parts_, query_blocks_;
+  bool biased_, wants_db_, wants_dr_, late_;
+  std::span<float> dq_;  // (sequences, H, parts, query_blocks) column panels
+  std::span<float> dr_;  // (sequences, H, parts, N)
+  std::span<float> db_;  // (sequences, H, M)
+  std::span<float>
+      span_db_;              // (sequences, H, M): of the span at hand, summed over heads that share
+  std::span<float> late_q_;  // (sequences, H, N, D)
+  std::span<float> late_k_;  // (sequences, G, M, D)
+  std::span<float> late_v_;  // (2, sequences, G, M, E)
+  std::span<Room> rooms_;
+};
+
+}  // namespace foci::cpu

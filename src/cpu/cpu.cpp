@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call on the CPU backend from beginning to end: estimate, then tiles.
+#include "cpu/cpu.hpp"
+
+#include "cpu/backward.hpp"
+#include "cpu/choose.hpp"
+
+#include <cmath>
+
+namespace foci::cpu {
+
+namespace {
+
+int count_of(Executor* threads) { return threads ? threads->threads() : 1; }
+
+bool wants_statistics(const Outputs& to) {
+  return to.concentration || to.effective_keys || to.entropy || to.largest || to.largest_at;
+}
+
+/// Rows of a forward pass turned into what the backward pass needs of them.
+class NoteTaker {
+ public:
+  NoteTaker(const Problem& problem, const Kernels& isa, const Geometry& geometry,
+            const Weigher& weigher, const Notes& notes, const View& d_o)
+      : p_(problem), isa_(isa), geometry_(geometry), weigher_(weigher), notes_(notes), d_o_(d_o) {}
+
+  /// Whether the rows that were saved have all the bits that are needed.
+  bool knows(const Outputs& saved) const {
+    if (!saved.o || saved.o.dtype != DType::f32) return false;
+    if (weigher_.softmax) return saved.lse && geometry_.kind() == Kind::product;
+    return weigher_.divisor == Divisor::length || weigher_.divisor == Divisor::none;
+  }
+
+  void operator()(const Forward::Result& result, int thread) const {
+    const ForwardBlock& block = result.block;
+    note({result.s, result.h, 0}, result.first, block.rows, {block.o, block.by, block.r}, thread);
+  }
+
+  void note_saved(const Outputs& saved, const Meeting& at, std::int64_t first, int thread) const {
+    const Tokens& tokens = geometry_.tokens(at.s);
+    const std::int64_t E = p_.size.E, rows = std::min(block_rows, tokens.at.N - first);
+    float* room = &notes_.room[(2 * thread + 1) * block_rows * E];
+    const float* o = tokens.queries(saved.o, at.h, first, rows, E, room);
+    float by[block_rows], r[block_rows] = {};
+    for (std::int64_t i = 0; i < rows; ++i) {
+      by[i] = weigher_.divisor == Divisor::length ? float(tokens.sees[first + i]) : 1.0f;
+      if (!weigher_.softmax) continue;
+      by[i] = metric::load_one<float>(saved.lse, {tokens.at.b, at.h, tokens.at.q0 + first + i});
+    }
+    note(at, first, rows, {o, by, r}, thread);
+  }
+
+ private:
+  struct Lines {
+    const float *o, *by, *r;
+  };
+
+  void note(const Meeting& at, std::int64_t first, std::int64_t rows, const Lines& lines,
+            int thread) const {
+    const std::int64_t E = p_.size.E, place = (at.s * p_.size.H + at.h) * p_.longest_n + first;
+    float* room = &notes_.room[2 * thread * block_rows * E];
+    const float* d_o = geometry_.tokens(at.s).queries(d_o_, at.h, first, rows, E, room);
+    float* minus_delta = &notes_.minus_delta[place];
+    isa_.row_dots(minus_delta, lines.o, d_o, rows, E);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const float by = lines.by[i];
+      minus_delta[i] = -minus_delta[i];
+      notes_.low[place + i] = lines.r[i];
+      if (weigher_.softmax) {
+        notes_.low[place + i] = std::isinf(by) ? padding : lines.r[i] - by;
+      } else {
+        notes_.inverse[place + i] = by == 0 ? 0.0f : 1 / by;
+      }
+    }
+  }
+
+  const Problem& p_;
+  const Kernels& isa_;
+  const Geometry& geometry_;
+  const Weigher& weigher_;
+  const Notes& notes_;
+  const View& d_o_;
+};
+
+}  // namespace
+
+bool serves(const Metric& metric, const Weighting& weighting) {
+  const auto* given = std::get_if<Given>(&metric);
+  return std::holds_alternative<Softmax>(weighting) && !std::holds_alternative<Jacobian>(metric) &&
+         !std::holds_alternative<KeyCovariance>(metric) &&
+         !(given && given->extent == Extent::full);
+}
+
+std::size_t workspace(const Problem& problem, int threads) {
+  const Kernels& isa = chosen();
+  Arena arena;
+  Geometry geometry(arena, problem, isa, threads);
+  const Notes notes = Notes::take(arena, problem, weigher_of(problem.how.weighting, isa), threads);
+  Arena again = arena;  // the two passes take turns
+  const Forward forward(arena, problem, isa, geometry, threads);
+  const Backward backward(again, problem, isa, geometry, notes, threads);
+  return std::max(arena.used(), again.used()) + Arena::alignment;
+}
+
+void forward(const Outputs& to, const Problem& problem, std::span<std::byte> memory,
+             Executor* threads) {
+  const Kernels& isa = chosen();
+  Arena arena(memory);
+  Geometry geometry(arena, problem, isa, count_of(threads));
+  geometry.estimate(threads);
+  geometry.write(to);
+  Forward pass(arena, problem, isa, geometry, count_of(threads));
+  const auto write = [&](const Forward::Result& result, int) { pass.write(to, result); };
+  pass.run(threads, wants_statistics(to), write);
+}
+
+void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
+              std::span<std::byte> memory, Executor* threads) {
+  const Kernels& isa = chosen();
+  const Weigher weigher = weigher_of(problem.how.weighting, isa);
+  const int count = count_of(threads);
+  Arena arena(memory);
+  Geometry geometry(arena, problem, isa, count);
+  const Notes notes = Notes::take(arena, problem, weigher, count);
+  Arena again = arena;
+  geometry.estimate(threads);
+  const NoteTaker taker(problem, isa, geometry, weigher, notes, to.d_o);
+  if (taker.knows(saved)) {
+    const std::int64_t H = problem.size.H, blocks = blocks_of(problem.longest_n, block_rows);
+    each(threads, problem.sequences * H * blocks, [&](std::int64_t i, int thread) {
+      const Meeting at{i / blocks / H, i / blocks % H, 0};
+      const std::int64_t first = i % blocks * block_rows;
+      if (first < geometry.tokens(at.s).at.N) taker.note_saved(saved, at, first, thread);
+    });
+  } else {
+    Forward(arena, problem, isa, geometry, count).run(threads, false, taker);
+  }
+  Backward(again, problem, isa, geometry, notes, count).run(to, threads);
+}
+
+}  // namespace foci::cpu

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packs what a head's queries meet and walks through its blocks.
+#include "cpu/forward.hpp"
+
+#include <cmath>
+
+namespace foci::cpu {
+
+namespace {
+
+/// Keys transformed and packed at a time; a multiple of every panel.
+constexpr std::int64_t pack_rows = 4 * block_keys;
+
+Divisor divisor_of(Rescale how) {
+  return how == Rescale::length ? Divisor::length
+         : how == Rescale::l1   ? Divisor::l1
+         : how == Rescale::l2   ? Divisor::l2
+                                : Divisor::none;
+}
+
+}  // namespace
+
+Weigher weigher_of(const Weighting& weighting, const Kernels& isa) {
+  (void)divisor_of;
+  (void)weighting;
+  return {.forward = isa.softmax_forward, .backward = isa.softmax_backward};
+}
+
+void add_key_bias(float* b, const Problem& p, const Tokens& tokens, std::int64_t h,
+                  std::int64_t first, std::int64_t count) {
+  const View& bias = p.from.key_bias;
+  if (!bias) return;
+  const std::int64_t head = bias.shape[1] == p.size.H ? h : h / p.heads_per_key();
+  const std::int64_t step = bias.strides[2];
+  metric::with_floating(bias.dtype, [&]<class S>(S*) {
+    const S* line = metric::address<S>(bias, {tokens.at.b, head, tokens.at.k0});
+    for (std::int64_t j = 0; j < count; ++j)
+      b[j] += metric::convert<float>(line[tokens.key_at[first + j] * step]);
+  });
+}
+
+Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const Geometry& geometry,
+                 int threads)
+    : p_(problem),
+      isa_(isa),
+      geometry_(geometry),
+      weigher_(weigher_of(problem.how.weighting, isa)) {
+  const auto& z = problem.size;
+  const std::int64_t S = problem.sequences, W = geometry.width();
+  const bool spans = geometry.has_spans();
+  biased_ = problem.from.key_bias || geometry.has_bias();
+  bias_room_ = padded(problem.longest_m, isa.panel) + isa.panel;
+  key_room_ = bias_room_ * W;
+  value_room_ = problem.longest_m * padded(z.E, isa.panel);
+  keys_ = arena.take<float>(spans ? 0 : S, geometry.keys_per_head() ? z.H : z.G, key_room_);
+  values_ = arena.take<float>(S, z.G, value_room_);
+  b_ = arena.take<float>(spans ? 0 : S, biased_ ? z.H : 1, bias_room_);
+  positions_ = arena.take<float>(weigher_.fades ? S : 0, bias_room_);
+  rooms_ = arena.take<Room>(threads);
+  for (int t = 0; t < threads; ++t) {
+    Room room;
+    room.q = arena.take<float>(block_rows, W);
+    room.r = arena.take<float>(block_rows);
+    room.o = arena.take<float>(block_rows, z.E);
+    room.own = arena.take<float>(bias_room_);
+    room.b = arena.take<float>(bias_room_);
+    room.keys = arena.take<float>(spans ? key_room_ : 0);
+    room.lines = arena.take<float>(std::min(pack_rows, problem.longest_m), std::max(W, z.E));
+    room.scratch = arena.take<float>(isa.forward_scratch(W, z.E));
+    room.rows = arena.take<float>(5, block_rows);
+    room.at = arena.take<std::int64_t>(block_rows);
+    room.last = arena.take<float>(block_rows);
+    put(rooms_, t, room);
+  }
+}
+
+void Forward::pack_values(std::int64_t s, std::int64_t g, Room& room) {
+  const Tokens& tokens = geometry_.tokens(s);
+  const std::int64_t E = p_.size.E, n = tokens.n;
+  float* to = &values_[(s * p_.size.G + g) * value_room_];
+  for (std::int64_t first = 0; first < n; first += pack_rows) {
+    const std::int64_t count = std::min(pack_rows, n - first);
+    const float* v = tokens.lines(p_.from.v, g, first, count, E, room.lines.data());
+    isa_.pack_columns(to + first * isa_.panel, v, count, n, E);
+  }
+}
+
+/// k' of the first n kept keys; b where the metric has one.
+void Forward::pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b, Room& room) {
+  const std::int64_t W = geometry_.width();
+  for (std::int64_t first = 0; first < n; first += pack_rows) {
+    const std::int64_t count = std::min(pack_rows, n - first);
+    const float* k = geometry_.keys(at, first, count, room.lines.data(), b + first);
+    isa_.pack_keys(keys + first * W, k, count, W);
+  }
+}
+
+void Forward::complete_bias(const Meeting& at, std::int64_t n, float* b, const float* own) const {
+  if (geometry_.has_bias()) {
+    std::copy_n(own, n, b);
+  } else {
+    std::fill_n(b, n, 0.0f);
+  }
+  add_key_bias(b, p_, geometry_.tokens(at.s), at.h, 0, n);
+  std::fill(b + n, b + padded(n, isa_.panel), padding);
+}
+
+/// What every block of a head shares.
+void Forward::pack(std::int64_t s, std::int64_t g, Room& room) {
+  const std::int64_t H = p_.size.H, R = p_.heads_per_key(), n = geometry_.tokens(s).n;
+  const bool own = geometry_.keys_per_head();
+  pack_values(s, g, room);
+  if (geometry_.has_spans()) return;
+  for (std::int64_t r = 0; r < R; ++r) {
+    const Meeting at{s, g * R + r, 0};
+    const std::int64_t head = own ? s * H + at.h : s * p_.size.G + g;
+    if (own || r == 0) pack_keys(at, n, &keys_[head * key_room_], room.own.data(), room);
+    if (biased_) complete_bias(at, n, &b_[(s * H + at.h) * bias_room_], room.own.data());
+  }
+}
+
+void Forward::run(Executor* threads, bool statistics, const Sink& sink) {
+  statistics_ = statistics;
+  sink_ = &sink;
+  const std::int64_t G = p_.size.G, H = p_.size.H, S = p_.sequences;
+  for (std::int64_t s = 0; s < S; ++s) {
+    const Tokens& tokens = geometry_.tokens(s);
+    if (!biased_) complete_bias({s, 0, 0}, tokens.n, &b_[s * bias_room_], nullptr);
+    for (std::int64_t j = 0; j < tokens.n && weigher_.fades; ++j)
+      positions_[s * bias_room_ + j] = float(tokens.key_at[j]);
+  }
+  each(threads, S * G, [&](std::int64_t i, int t) { pack(i / G, i % G, rooms_[t]); });
+  if (geometry_.has_spans()) {  // the last see most: they come first
+    const std::int64_t spans = geometry_.spans();
+    return each(threads, S * G * spans, [&](std::int64_t i, int t) {
+      run_span(i / spans / G, i / spans % G, spans - 1 - i % spans, t);
+    });
+  }
+  const std::int64_t blocks = blocks_of(p_.longest_n, block_rows);
+  each(threads, S * H * blocks, [&](std::int64_t i, int t) {
+    const std::int64_t s = i / (H * blocks), h = i / blocks % H;
+    const std::int64_t first = (blocks - 1 - i % blocks) * block_rows;
+    const Tokens& tokens = geometry_.tokens(s);
+    if (first >= tokens.at.N) return;
+    const std::int64_t head = geometry_.keys_per_head() ? s * H + h : s * G + h * G / H;
+    const Met met{&keys_[head * key_room_], &b_[(biased_ ? s * H + h : s) * bias_room_], tokens.n};
+    run_block({s, h, 0}, first, std::min(block_rows, tokens.at.N - first), met, t);
+  });
+}
+
+/// The queries of a span, head by head: they share k'.
+void Forward::run_span(std::int64_t s, std::int64_t g, std::int64_t span, int thread) {
+  const Geometry::Rows rows = geometry_.rows(s, span);
+  if (rows.first >= rows.last) return;
+  Room& room = rooms_[thread];
+  const std::int64_t R = p_.heads_per_key(), n = geometry_.tokens(s).sees[rows.last - 1];
+  pack_keys({s, g * R, span}, n, room.keys.data(), room.own.data(), room);
+  for (std::int64_t r = 0; r < R; ++r) {
+    const Meeting at{s, g * R + r, span};
+    complete_bias(at, n, room.b.data(), room.own.data());
+    for (std::int64_t first = rows.first; first < rows.last; first += block_rows) {
+      run_block(at, first, std::min(block_rows, rows.last - first),
+                {room.keys.data(), room.b.data(), n}, thread);
+    }
+  }
+}
+
+void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows, const Met& met,
+                        int thread) {
+  const Tokens& tokens = geometry_.tokens(at.s);
+  Room& room = rooms_[thread];
+  const std::int64_t G = p_.size.G, g = geometry_.key_head(at.h);
+  geometry_.queries(at, first, rows, room.q.data(), room.r.data());
+  ForwardBlock block{};
+  block.q = room.q.data();
+  block.r = room.r.data();
+  block.sees = tokens.sees.data() + first;
+  block.keys = met.keys;
+  block.values = &values_[(at.s * G + g) * value_room_];
+  block.value_rows = tokens.n;
+  block.bias = met.b;
+  block.biased = biased_;
+  block.causal = block.sees[0] != met.n || block.sees[rows - 1] != met.n;
+  block.statistics = statistics_;
+  block.divisor = weigher_.divisor;
+  for (std::int64_t i = 0; i < rows && weigher_.fades; ++i) {
+    const std::int64_t seen = block.sees[i];
+    room.last[i] = seen > 0 ? float(tokens.key_at[seen - 1]) : 0.0f;
+    block.fading = {weigher_.slope, &positions_[at.s * bias_room_], room.last.data()};
+  }
+  block.scale = 1;
+  block.rows = rows;
+  block.n = met.n;
+  block.D = geometry_.width();
+  block.E = p_.size.E;
+  block.scratch = room.scratch.data();
+  block.o = room.o.data();
+  block.by = room.rows.data();
+  block.sizes = block.by + block_rows;
+  block.squares = block.sizes + block_rows;
+  block.entropy = block.squares + block_rows;
+  block.largest = block.entropy + block_rows;
+  block.largest_at = room.at.data();
+  weigher_.forward(block);
+  (*sink_)({at.s, at.h, first, block}, thread);
+}
+
+void Forward::write(const Outputs& to, const Result& result) const {
+  const ForwardBlock& block = result.block;
+  const Tokens& tokens = geometry_.tokens(result.s);
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    const metric::Index at{tokens.at.b, result.h, tokens.at.q0 + result.first + i};
+    metric::store(to.o, at, block.o + i * p_.size.E, p_.size.E);
+    if (weigher_.softmax) metric::store_one(to.lse, at, block.by[i]);
+    if (!block.statistics) continue;
+    const float n = float(block.sees[i]);
+    const bool empty = block.largest_at[i] < 0 && block.largest[i] == 0;
+    const float concentration =
+        empty || block.squares[i] == 0 ? 0.0f : block.sizes[i] / std::sqrt(n * block.squares[i]);
+    metric::store_one(to.concentration, at, concentration);
+    metric::store_one(to.effective_keys, at, n * concentration * concentration);
+    metric::store_one(to.entropy, at, block.entropy[i]);
+    metric::store_one(to.largest, at, block.largest[i]);
+    const std::int64_t key = block.largest_at[i];
+    metric::store_one(to.largest_at, at, key < 0 ? std::int64_t(-1) : tokens.key_at[key]);
+  }
+}
+
+}  // namespace foci::cpu

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass of weightings that look at scores: keys and values packed once a head (under a
+// prefix full metric once a span), then block by block of queries. Blocks write to different
+// places, so the bits do not depend on who runs them.
+#pragma once
+
+#include "cpu/geometry.hpp"
+
+namespace foci::cpu {
+
+/// A padded key's bias: its weight is never looked at.
+inline constexpr float padding = -1e30f;
+
+/// key_bias of a head at the kept keys [first, first + count) is added to b.
+void add_key_bias(float* b, const Problem& p, const Tokens& tokens, std::int64_t h,
+                  std::int64_t first, std::int64_t count);
+
+/// The kernels of a weighting.
+struct Weigher {
+  void (*forward)(const ForwardBlock&) = nullptr;
+  void (*backward)(const BackwardBlock&) = nullptr;
+  bool softmax = true;
+  Divisor divisor = Divisor::none;
+  bool fades = false;
+  float slope = 0;  // ln(rate)
+};
+Weigher weigher_of(const Weighting& weighting, const Kernels& isa);
+
+class Forward {
+ public:
+  /// One block of queries and what came out; it lives until its thread takes the next.
+  struct Result {
+    std::int64_t s, h, first;
+    const ForwardBlock& block;
+  };
+  /// Calls what it was made of: a reference to a function object, without owning it.
+  class Sink {
+   public:
+    template <class F>
+    Sink(const F& f)
+        : of_(&f),
+          call_([](const void* g, const Result& x, int t) { (*static_cast<const F*>(g))(x, t); }) {}
+    void operator()(const Result& result, int thread) const { call_(of_, result, thread); }
+
+   private:
+    const void* of_;
+    void (*call_)(const void*, const Result&, int);
+  };
+
+  Forward(Arena& arena, const Problem& problem, const Kernels& isa, const Geometry& geometry,
+          int threads);
+
+  /// After Geometry::estimate(): packs, then hands every block's result to `sink`.
+  void run(Executor* threads, bool statistics, const Sink& sink);
+  /// o, lse and statistics of a block to where they belong.
+  void write(const Outputs& to, const Result& result) const;
+
+ private:
+  /// What a block of queries meets.
+  struct Met {
+    const float *keys, *b;
+    std::int64_t n;
+  };
+
+  struct Room {
+    std::span<float> q, r;    // (block_rows, width), (block_rows)
+    std::span<float> o;       // (block_rows, E)
+    std::span<float> own, b;  // (longest_m, padded)
+    std::span<float> keys;    // of a span
+    std::span<float> lines;   // (pack_rows, max(width, E)) on their way
+    std::span<float> scratch;
+    std::span<float> rows;  // (6, block_rows)
+    std::span<std::int64_t> at;
+    std::span<float> last;  // (block_rows)
+  };
+
+  void pack_values(std::int64_t s, std::int64_t g, Room& room);
+  void pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b, Room& room);
+  /// b and its padding of head h, from the metric's own.
+  void complete_bias(const Meeting& at, std::int64_t n, float* b, const float* own) const;
+  void pack(std::int64_t s, std::int64_t g, Room& room);
+  void run_block(const Meeting& at, std::int64_t first, std::int64_t rows, const Met& met,
+                 int thread);
+  void run_span(std::int64_t s, std::int64_t g, std::int64_t span, int thread);
+
+  const Problem& p_;
+  const Kernels& isa_;
+  const Geometry& geometry_;
+  Weigher weigher_;
+  bool biased_ = false;         // whether b is more than padding
+  std::int64_t key_room_ = 0;   // floats of a head's packed keys
+  std::int64_t bias_room_ = 0;  // of its b
+  std::int64_t value_room_ = 0;
+  std::span<float> keys_;       // (sequences, G or H, key_room)
+  std::span<float> values_;     // (sequences, G, value_room)
+  std::span<float> b_;          // (sequences, H, bias_room)
+  std::span<float> positions_;  // (sequences, bias_room)
+  std::span<Room> rooms_;
+  bool statistics_ = false;
+  const Sink* sink_ = nullptr;
+};
+
+}  // namespace foci::cpu
