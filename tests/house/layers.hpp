@@ -49,7 +49,7 @@ inline std::string package_of(const std::string& header) {
   static const std::set<std::string> posix = {
       "fcntl.h",    "unistd.h",   "pthread.h",     "sched.h",        "sys/mman.h",
       "sys/stat.h", "sys/wait.h", "sys/types.h",   "sys/resource.h", "sys/ioctl.h",
-      "termios.h",  "dlfcn.h",    "sys/utsname.h", "sys/time.h"};
+      "termios.h",  "dlfcn.h",    "sys/utsname.h", "sys/time.h",     "sys/syscall.h"};
   if (posix.contains(header)) return "posix";
   if (c.contains(header)) return "std";
   const auto slash = header.find('/');
@@ -57,7 +57,8 @@ inline std::string package_of(const std::string& header) {
     const auto first = header.substr(0, slash);
     return first == "ATen" || first == "c10" ? "torch" : first;
   }
-  if (header.find("intrin.h") != std::string::npos || header == "arm_neon.h") return "intrinsics";
+  const bool machine = header == "arm_neon.h" || header == "cpuid.h";
+  if (machine || header.find("intrin.h") != std::string::npos) return "intrinsics";
   if (header.starts_with("cuda")) return "cuda";
   return header.find('.') == std::string::npos ? "std" : header;
 }
@@ -67,7 +68,7 @@ inline std::set<std::string> packages_for(const std::string& layer) {
   if (layer == "safetensors" || layer == "record")
     may.merge(std::set<std::string>{"nlohmann", "posix"});
   if (layer == "executor") may.insert("posix");
-  if (layer == "cpu") may.insert("intrinsics");
+  if (layer == "cpu") may.merge(std::set<std::string>{"intrinsics", "posix"});
   if (layer == "cuda") may.insert("cuda");
   if (row_of(layer) >= row_of("ref")) may.insert("fmt");
   if (row_of(layer) >= row_of("attend")) may.merge(std::set<std::string>{"nlohmann", "posix"});

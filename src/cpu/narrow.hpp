@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax blocks over bf16: what the objects for AVX512-BF16 and AMX offer beside the float kernels
+// of kernels.hpp. Products multiply bf16 and sum in float; scores, exponentials and sums are float;
+// weights are rounded to bf16 only where they meet values.
+#pragma once
+
+#include "cpu/kernels.hpp"
+
+namespace foci::cpu {
+
+/// Lines of bf16 as they lie in a tensor: line i at from + i * step, its elements neighbours.
+struct NarrowLines {
+  const std::uint16_t* from;
+  std::int64_t step;
+  std::int64_t count, width;
+};
+
+/// A query block that may take its queries as they lie: narrow_q (rows, D), a row every
+/// narrow_step, instead of q; both are multiplied by scale. split: q has more bits than bf16.
+struct NarrowForward : ForwardBlock {
+  const std::uint16_t* narrow_q = nullptr;
+  std::int64_t narrow_step = 0;
+};
+
+struct NarrowKernels {
+  const char* name;
+  std::int64_t panel;  // keys of a panel
+  std::int64_t (*forward_scratch)(std::int64_t D, std::int64_t E);
+  /// floats that n packed keys of width D, n packed values of width E need
+  std::int64_t (*keys_room)(std::int64_t n, std::int64_t D);
+  std::int64_t (*values_room)(std::int64_t n, std::int64_t E);
+  /// keys [first, first + lines.count), first a multiple of panel, of n -> panels of pairs
+  /// [n/panel][D/2][panel][2], zero padded to whole panels and D to 32
+  void (*pack_keys)(float* to, const NarrowLines& lines, std::int64_t first);
+  /// values [first, first + lines.count), first a multiple of panel, of n -> column panels of pairs
+  /// [E/panel][n/2][panel][2], zero padded to whole panels
+  void (*pack_values)(float* to, const NarrowLines& lines, std::int64_t first, std::int64_t n);
+  /// s_ij = scale q_i . k_j + b_j + r_i
+  void (*softmax_forward)(const NarrowForward& block);
+};
+
+namespace avx512bf16 {
+extern const NarrowKernels kernels;
+}
+namespace amx {
+extern const NarrowKernels kernels;
+}
+
+}  // namespace foci::cpu
