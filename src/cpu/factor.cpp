@@ -10,6 +10,29 @@ namespace foci::cpu::FOCI_ISA {
 
 #include "cpu/matrix_tile.hpp"
 
+/// The sum of the rows in Vectors vectors of columns.
+template <int Vectors>
+static void sum_columns(double* sum, const float* x, long n, long D) {
+  W line[Vectors];
+#pragma GCC unroll 4
+  for (int j = 0; j < Vectors; ++j) line[j] = load(sum + j * wide_lanes);
+  for (long i = 0; i < n; ++i, x += D) {
+#pragma GCC unroll 4
+    for (int j = 0; j < Vectors; ++j) line[j] = add(line[j], load_wide(x + j * wide_lanes));
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < Vectors; ++j) store(sum + j * wide_lanes, line[j]);
+}
+
+void sum_rows(double* sum, const float* x, std::int64_t n, std::int64_t D) {
+  long d = 0;
+  for (; d + 4 * wide_lanes <= D; d += 4 * wide_lanes) sum_columns<4>(sum + d, x + d, n, D);
+  for (; d + wide_lanes <= D; d += wide_lanes) sum_columns<1>(sum + d, x + d, n, D);
+  for (; d < D; ++d) {
+    for (long i = 0; i < n; ++i) sum[d] += x[i * D + d];
+  }
+}
+
 /// Rows of a tile of the scatter: a multiple of the lanes, so that a row of tiles starts at the
 /// diagonal and never before it. Sums and centred rows are padded to whole tiles.
 static constexpr long scatter_tile = wide_lanes < 4 ? 4 : wide_lanes;
@@ -70,6 +93,13 @@ void scatter(double* sum, const float* x, const double* centre, std::int64_t n, 
   for (long i = 0; i < D; ++i) {
     for (long j = i; j < D; ++j) sum[i * D + j] += upper[i * stride + j];
     for (long j = i + 1; j < D; ++j) sum[j * D + i] += upper[i * stride + j];
+  }
+}
+
+void join(double* sum, const double* other, const double* gap, double share, std::int64_t D) {
+  for (long i = 0; i < D; ++i, sum += D, other += D) {
+    const double part = share * gap[i];
+    for (long j = 0; j < D; ++j) sum[j] += other[j] + part * gap[j];
   }
 }
 

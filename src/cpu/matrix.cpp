@@ -35,13 +35,15 @@ static void transpose(float* to, const float* from, std::int64_t rows, std::int6
 }
 
 // factor.cpp
+void sum_rows(double* sum, const float* x, std::int64_t n, std::int64_t D);
 void scatter(double* sum, const float* x, const double* centre, std::int64_t n, std::int64_t D,
              double* room);
 std::int64_t scatter_room(std::int64_t D);
+void join(double* sum, const double* other, const double* gap, double share, std::int64_t D);
 bool cholesky(double* L, const double* A, std::int64_t D);
 void invert_lower(double* W, const double* L, std::int64_t D);
 
-const MatrixKernels matrix_kernels = {product,      product_wide, transpose,   scatter,
-                                      scatter_room, cholesky,     invert_lower};
+const MatrixKernels matrix_kernels = {product,      product_wide, transpose, sum_rows,    scatter,
+                                      scatter_room, join,         cholesky,  invert_lower};
 
 }  // namespace foci::cpu::FOCI_ISA

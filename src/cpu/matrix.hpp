@@ -27,11 +27,15 @@ struct MatrixKernels {
   /// to (cols,rows) = the transpose of from (rows,cols)
   void (*transpose)(float* to, const float* from, std::int64_t rows, std::int64_t cols,
                     std::int64_t to_step, std::int64_t from_step);
+  /// sum (D) += the n rows of x
+  void (*sum_rows)(double* sum, const float* x, std::int64_t n, std::int64_t D);
   /// sum (D,D) += sum over n rows of (x - centre)(x - centre)', both triangles; room:
   /// scatter_room(D) doubles
   void (*scatter)(double* sum, const float* x, const double* centre, std::int64_t n, std::int64_t D,
                   double* room);
   std::int64_t (*scatter_room)(std::int64_t D);
+  /// sum (D,D) += other + share gap gap'
+  void (*join)(double* sum, const double* other, const double* gap, double share, std::int64_t D);
   /// L L' = A (D,D), of which the upper triangle is read; lower with zeros above; false where a
   /// pivot is not positive and finite
   bool (*cholesky)(double* L, const double* A, std::int64_t D);

@@ -14,6 +14,7 @@ FOCI_INLINE void store(double* p, W x) { _mm512_storeu_pd(p, x); }
 FOCI_INLINE W all(double x) { return _mm512_set1_pd(x); }
 FOCI_INLINE W all(const double* p) { return _mm512_set1_pd(*p); }
 FOCI_INLINE W fma(W a, W b, W c) { return _mm512_fmadd_pd(a, b, c); }
+FOCI_INLINE W add(W a, W b) { return _mm512_add_pd(a, b); }
 FOCI_INLINE W sub(W a, W b) { return _mm512_sub_pd(a, b); }
 FOCI_INLINE W mul(W a, W b) { return _mm512_mul_pd(a, b); }
 FOCI_INLINE W load_wide(const float* p) { return _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(p)); }
@@ -26,6 +27,7 @@ FOCI_INLINE void store(double* p, W x) { _mm256_storeu_pd(p, x); }
 FOCI_INLINE W all(double x) { return _mm256_set1_pd(x); }
 FOCI_INLINE W all(const double* p) { return _mm256_broadcast_sd(p); }
 FOCI_INLINE W fma(W a, W b, W c) { return _mm256_fmadd_pd(a, b, c); }
+FOCI_INLINE W add(W a, W b) { return _mm256_add_pd(a, b); }
 FOCI_INLINE W sub(W a, W b) { return _mm256_sub_pd(a, b); }
 FOCI_INLINE W mul(W a, W b) { return _mm256_mul_pd(a, b); }
 FOCI_INLINE W load_wide(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
@@ -42,6 +44,7 @@ FOCI_INLINE void store(double* p, W x) { __builtin_memcpy(p, &x, sizeof x); }
 FOCI_INLINE W all(double x) { return W{x, x}; }
 FOCI_INLINE W all(const double* p) { return all(*p); }
 FOCI_INLINE W fma(W a, W b, W c) { return a * b + c; }
+FOCI_INLINE W add(W a, W b) { return a + b; }
 FOCI_INLINE W sub(W a, W b) { return a - b; }
 FOCI_INLINE W mul(W a, W b) { return a * b; }
 FOCI_INLINE W load_wide(const float* p) { return W{double(p[0]), double(p[1])}; }

@@ -102,7 +102,8 @@ class DecodeHead {
     const std::int64_t chunk = metric::chunk_of(group_.n, p_.metric<KeyCovariance>()->period);
     if (chunk == chunk_) return;
     if (full_.covariance.estimate(full_.keys) < 0)
-      throw NumericalError(unfactorable(b_, group_.g, full_));
+      throw NumericalError(
+          metric::unfactorable(b_, group_.g, full_.keys.n, full_.covariance.ridge));
     full_.place(chunk > 0 ? Centre::mean : Centre::first_key);
     chunk_ = chunk;
   }

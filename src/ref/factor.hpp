@@ -3,9 +3,9 @@
 // Factored in double, applied in T; P is never formed by inverting, only by solving.
 #pragma once
 
-#include <cmath>
+#include "metric/cholesky.hpp"
+
 #include <cstdint>
-#include <limits>
 #include <span>
 
 namespace foci::ref {
@@ -19,27 +19,10 @@ struct Factor {
 
   double& at(std::int64_t i, std::int64_t j) const { return L[i * D + j]; }
 
-  /// L L' = A; false when A is not positive definite. `slack` forgives rounding: with Of::itself a
-  /// pivot that lost all but `slack` of its diagonal entry, and on which nothing hangs, is left out
-  /// instead, for P may be semidefinite.
+  /// L L' = A; false when A is not positive definite. With Of::itself it may be semidefinite.
   bool decompose(const double* A, double slack) const {
-    for (std::int64_t j = 0; j < D; ++j) {
-      double pivot = A[j * D + j];
-      for (std::int64_t l = 0; l < j; ++l) pivot -= at(j, l) * at(j, l);
-      const double floor = slack * A[j * D + j];
-      const bool flat = of == Of::itself && std::abs(pivot) <= floor;
-      if (!flat && !(pivot > floor && pivot < std::numeric_limits<double>::infinity()))
-        return false;
-      at(j, j) = flat ? 0.0 : std::sqrt(pivot);
-      for (std::int64_t i = 0; i < j; ++i) at(i, j) = 0.0;
-      for (std::int64_t i = j + 1; i < D; ++i) {
-        double sum = A[i * D + j];
-        for (std::int64_t l = 0; l < j; ++l) sum -= at(i, l) * at(j, l);
-        if (flat && !(std::abs(sum) <= std::sqrt(floor * A[i * D + i]))) return false;
-        at(i, j) = flat ? 0.0 : sum / at(j, j);
-      }
-    }
-    return true;
+    const auto how = of == Of::itself ? metric::Definite::semi : metric::Definite::surely;
+    return metric::cholesky(L.data(), A, D, how, slack);
   }
 
   /// z with |z|^2 = x' P x.

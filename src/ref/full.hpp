@@ -9,8 +9,6 @@
 #include "ref/group.hpp"
 #include "ref/key_covariance.hpp"
 
-#include <fmt/format.h>
-
 namespace foci::ref {
 
 enum class Centre { mean, first_key };
@@ -66,10 +64,9 @@ struct Full {
   void load_given(const View& given, std::int64_t b) {
     const std::int64_t D = group->D;
     for (std::int64_t d = 0; d < D; ++d) metric::load(&P[d * D], given, {b, group->g, d}, D);
-    const double precision = given.dtype == DType::f64 ? 0x1p-52 : 0x1p-23;
-    if (covariance.factor.decompose(P.data(), double(D) * precision)) return;
-    throw InvalidArgument(fmt::format(
-        "metric given: P of batch {}, key head {} is not positive semidefinite", b, group->g));
+    const double slack = metric::slack_of(given.dtype == DType::f64, D);
+    if (covariance.factor.decompose(P.data(), slack)) return;
+    throw InvalidArgument(metric::not_semidefinite(b, group->g));
   }
 
   void whiten(T* to, const T* from) {
@@ -174,14 +171,5 @@ struct Full {
     }
   }
 };
-
-template <class T>
-std::string unfactorable(std::int64_t sequence, std::int64_t g, const Full<T>& full) {
-  return fmt::format(
-      "key-covariance: the covariance of sequence {}, key head {} ({} keys) cannot be factored, "
-      "not even with ridge {:g} "
-      "raised tenfold {} times: raise ridge, or look for NaN or infinity in k",
-      sequence, g, full.keys.n, full.covariance.ridge, most_raises);
-}
 
 }  // namespace foci::ref

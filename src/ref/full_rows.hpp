@@ -97,7 +97,8 @@ class FullRows {
     const std::int64_t count = prefix() ? std::min(c * how.period, group_.n) : group_.n;
     raises_ = formula.estimate(count);
     if (raises_ < 0) {
-      throw NumericalError(unfactorable(group_.at.estimate, group_.g, formula));
+      throw NumericalError(
+          metric::unfactorable(group_.at.estimate, group_.g, count, formula.covariance.ridge));
     }
     formula.place(count > 0 ? Centre::mean : Centre::first_key);
     return raises_;

@@ -5,16 +5,14 @@
 #pragma once
 
 #include "metric/arena.hpp"
+#include "metric/key_covariance.hpp"
 #include "ref/factor.hpp"
 
 #include <foci/error.hpp>
 
 #include <algorithm>
-#include <string>
 
 namespace foci::ref {
-
-inline constexpr int most_raises = 6;
 
 /// n keys seen so far: their mean and centred scatter, one key at a time (Welford).
 struct Scatter {
@@ -43,8 +41,7 @@ struct Scatter {
   }
 };
 
-struct Covariance {
-  double ridge = 0, prior = 0;
+struct Covariance : metric::Shrinkage {
   Factor factor;
   std::span<double> sigma;  // (D,D)
 
@@ -56,32 +53,18 @@ struct Covariance {
     return of;
   }
 
-  /// What a key's gradient is multiplied with: dk_j += slope(n) dSigma (k_j - mean).
-  double slope(std::int64_t n) const {
-    return n == 0
-               ? 0.0
-               : 2.0 * double(n) / ((double(n) + prior) * double(std::max<std::int64_t>(n - 1, 1)));
-  }
-
   /// Factors the metric of `keys` and returns how often the ridge was raised, or -1 when that did
   /// not help.
   int estimate(const Scatter& keys) const {
     const std::int64_t D = factor.D;
-    const double n = double(keys.n), weight = slope(keys.n) / 2,
-                 own = keys.n == 0 ? 1.0 : prior / (n + prior);
     double trace = 0;
-    for (std::int64_t i = 0; i < D * D; ++i) sigma[i] = weight * keys.sum[i];
+    for (std::int64_t i = 0; i < D * D; ++i) sigma[i] = weight(keys.n) * keys.sum[i];
     for (std::int64_t d = 0; d < D; ++d) trace += sigma[d * D + d];
-    if (keys.n > 0 && keys.n <= D && prior == 0 && ridge < 1e-2 * trace / double(D)) {
-      warn(
-          "key-covariance: as few keys as head dimensions and hardly any ridge or prior: the "
-          "metric is at "
-          "the mercy of rounding (raise ridge, or set prior to the head size)");
-    }
+    if (hardly_any(keys.n, D, trace)) warn(metric::at_the_mercy_of_rounding);
     double raised = ridge;
-    for (int raises = 0; raises <= most_raises; ++raises, raised *= 10) {
+    for (int raises = 0; raises <= metric::most_raises; ++raises, raised *= 10) {
       for (std::int64_t d = 0; d < D; ++d)
-        sigma[d * D + d] = weight * keys.sum[d * D + d] + own + raised;
+        sigma[d * D + d] = weight(keys.n) * keys.sum[d * D + d] + own(keys.n) + raised;
       if (factor.decompose(sigma.data(), 0.0)) return raises;
     }
     return -1;

@@ -4,6 +4,7 @@
 // no gradient.
 #pragma once
 
+#include "metric/match_dot.hpp"
 #include "ref/full.hpp"
 #include "ref/softmax.hpp"
 #include "ref/statistics.hpp"
@@ -47,19 +48,7 @@ double match_dot(Full<T>& full, const Row<T>& buffers) {
                               [&](Row<T>& row, const T* q) { full.score(row, q); }) -
            target;
   };
-  double low = 0, high = 0;  // concentration S falls from 1 as c grows
-  for (double step = 1; low > -60 && excess(low) < 0; step *= 2) low -= step;
-  for (double step = 1; high < 60 && excess(high) > 0; step *= 2) high += step;
-  if (excess(low) < 0 || excess(high) > 0) {
-    warn(
-        "scale auto: no scale gives this metric the concentration of dot attention; it stays at 1");
-    return 1;
-  }
-  for (int halvings = 0; halvings < 60 && high - low > 1e-14; ++halvings) {
-    const double middle = (low + high) / 2;
-    (excess(middle) > 0 ? low : high) = middle;
-  }
-  return std::exp((low + high) / 2);
+  return metric::match_dot(excess);
 }
 
 }  // namespace foci::ref

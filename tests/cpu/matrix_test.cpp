@@ -209,6 +209,30 @@ TEST_P(EveryIsa, scatter_keeps_nan_in_its_row_and_column) {
   }
 }
 
+TEST_P(EveryIsa, rows_are_summed_in_order) {
+  for (const std::int64_t D : awkward) {
+    const Matrix<float> x(77, D, 0);
+    std::vector<double> sum(D, 0.5), expected(D, 0.5);
+    matrix.sum_rows(sum.data(), x.at.data(), 77, D);
+    for (std::int64_t i = 0; i < 77 * D; ++i) expected[i % D] += x.at[i];
+    EXPECT_EQ(sum, expected) << D;
+  }
+}
+
+TEST_P(EveryIsa, join) {
+  for (const std::int64_t D : awkward) {
+    const Square other(D, D, 0), before(D, D, 0, 2), gap(1, D, 0, 3);
+    Square sum = before;
+    matrix.join(sum.at.data(), other.at.data(), gap.at.data(), 0.75, D);
+    for (std::int64_t i = 0; i < D; ++i) {
+      for (std::int64_t j = 0; j < D; ++j) {
+        const double outer = 0.75 * gap(0, i) * gap(0, j);
+        ASSERT_EQ(sum(i, j), before(i, j) + (other(i, j) + outer)) << D;
+      }
+    }
+  }
+}
+
 TEST_P(EveryIsa, cholesky_gives_the_matrix_back) {
   for (const std::int64_t D : awkward) {
     const Square A = covariance(D);
