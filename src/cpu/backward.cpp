@@ -20,11 +20,15 @@ std::int64_t parts_of(const Problem& p, std::int64_t floats_a_part) {
 
 }  // namespace
 
-Notes Notes::take(Arena& arena, const Problem& p, const Weigher& weigher, int threads) {
+Notes Notes::take(Arena& arena, const Problem& p, int threads) {
   const std::int64_t S = p.sequences, H = p.size.H, N = p.longest_n;
-  return {arena.take<float>(S, H, N), arena.take<float>(S, H, N),
-          arena.take<float>(weigher.softmax ? 0 : S, H, N),
+  return {arena.take<float>(S, H, N), arena.take<float>(S, H, N), arena.take<float>(S, H, N),
           arena.take<float>(threads, 2, block_rows, p.size.E)};
+}
+
+bool Backward::wants_notes(const Problem& problem) {
+  return !std::holds_alternative<Softmax>(problem.how.weighting) ||
+         problem.longest_m > gradient_keys;
 }
 
 Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geometry& geometry,
@@ -34,34 +38,42 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
       geometry_(geometry),
       notes_(notes),
       weigher_(weigher_of(problem.how.weighting, isa)),
-      W_(geometry.width()),
-      padded_W_(padded(W_, isa.panel)),
+      D_(problem.size.D),
+      L_(geometry.line_width()),
+      padded_D_(padded(D_, isa.panel)),
       padded_E_(padded(problem.size.E, isa.panel)),
+      padded_L_(padded(L_, isa.panel)),
       query_blocks_(blocks_of(problem.longest_n, block_rows)) {
   const auto& z = problem.size;
   const std::int64_t S = problem.sequences, M = problem.longest_m, N = problem.longest_n;
-  const std::int64_t each_dq = query_blocks_ * block_rows * padded_W_;
+  const std::int64_t each_dq = query_blocks_ * block_rows * padded_D_;
   parts_ = parts_of(problem, S * z.H * each_dq);
+  whole_ = !wants_notes(problem);
   biased_ = problem.from.key_bias || geometry.has_bias();
-  wants_db_ = biased_;
-  wants_dr_ = !weigher_.softmax && geometry.kind() != Kind::product;
+  wants_db_ = problem.from.key_bias || geometry.wants_db();
+  wants_dr_ = geometry.wants_dr();
+  wants_dm_ = geometry.wants_dm();
   late_ = problem.through || geometry.has_spans();
   dq_ = arena.take<float>(S, z.H, parts_, each_dq);
+  dm_ = arena.take<float>(wants_dm_ ? S : 0, z.H, parts_, each_dq);
   dr_ = arena.take<float>(wants_dr_ ? S : 0, z.H, parts_, N);
   db_ = arena.take<float>(wants_db_ ? S : 0, z.H, M);
-  span_db_ = arena.take<float>(geometry.has_bias() ? S : 0, z.H, M);
+  span_db_ = arena.take<float>(geometry.wants_db() ? S : 0, z.H, M);
   late_q_ = arena.take<float>(late_ && problem.metric<Jacobian>() ? S : 0, z.H, N, z.D);
   late_k_ = arena.take<float>(late_ ? S : 0, z.G, M, z.D);
   late_v_ = arena.take<float>(2, late_ ? S : 0, z.G, M, z.E);
   rooms_ = arena.take<Room>(threads);
-  const std::int64_t wide = std::max(W_, z.E), block = together * gradient_stride;
+  const std::int64_t wide = std::max(L_, z.E), block = together * gradient_stride;
   for (int t = 0; t < threads; ++t) {
     Room room;
-    room.keys = arena.take<float>(block, W_);
+    room.keys = arena.take<float>(block, D_);
     room.values = arena.take<float>(block, z.E);
-    for (auto* lines : {&room.key_lines, &room.dk}) *lines = arena.take<float>(block, padded_W_);
+    room.key_lines = arena.take<float>(block, padded_D_);
+    room.dk = arena.take<float>(block, padded_L_);
     room.dv = arena.take<float>(block, padded_E_);
-    for (auto* q : {&room.q, &room.q_lines}) *q = arena.take<float>(block_rows, padded_W_);
+    for (auto* q : {&room.q, &room.m, &room.dm_lines})
+      *q = arena.take<float>(block_rows, padded_D_);
+    room.q_lines = arena.take<float>(block_rows, padded_L_);
     room.d_o = arena.take<float>(block_rows, padded_E_);
     room.rows = arena.take<float>(block_rows, wide);
     room.lines = arena.take<float>(most_keys, wide);
@@ -75,9 +87,10 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
   }
 }
 
-float* Backward::dq_of(const Meeting& at, std::int64_t part, std::int64_t first) const {
-  const std::int64_t size = query_blocks_ * block_rows * padded_W_;
-  return &dq_[((at.s * p_.size.H + at.h) * parts_ + part) * size + first * padded_W_];
+float* Backward::panels_of(std::span<float> array, const Meeting& at, std::int64_t part,
+                           std::int64_t first) const {
+  const std::int64_t size = query_blocks_ * block_rows * padded_D_;
+  return &array[((at.s * p_.size.H + at.h) * parts_ + part) * size + first * padded_D_];
 }
 
 Gathered Backward::late(std::int64_t s, std::int64_t g) const {
@@ -120,8 +133,10 @@ void Backward::run_part(const Gradients& to, Work work, int thread) {
   const Geometry::Rows rows = geometry_.rows(work.s, work.span);
   const std::int64_t R = p_.heads_per_key();
   for (std::int64_t r = 0; r < R; ++r) {
-    const std::int64_t size = padded(rows.last - rows.first, block_rows) * padded_W_;
-    std::fill_n(dq_of({work.s, work.g * R + r, 0}, work.part, 0), size, 0.0f);
+    const std::int64_t size = padded(rows.last - rows.first, block_rows) * padded_D_;
+    const Meeting at{work.s, work.g * R + r, 0};
+    std::fill_n(panels_of(dq_, at, work.part, 0), size, 0.0f);
+    if (wants_dm_) std::fill_n(panels_of(dm_, at, work.part, 0), size, 0.0f);
   }
   if (rows.first >= rows.last && geometry_.has_spans()) return;
   const std::int64_t n = geometry_.has_spans() ? tokens.sees[rows.last - 1] : tokens.n;
@@ -148,10 +163,10 @@ void Backward::run_keys(const Gradients& to, const Work& work, Room& room) {
   std::fill_n(room.dk_lines.begin(), work.count * p_.size.D, 0.0f);
   for (std::int64_t r = 0; r < R; ++r) {
     const Meeting at{work.s, work.g * R + r, work.span};
-    if (r == 0 || geometry_.keys_per_head()) pack_keys(at, work, room);
+    if (r == 0) pack_keys(at, work, room);
     meet_queries(to, at, work, room);
     if (wants_db_) keep_bias(at, work, room);
-    if (geometry_.keys_per_head() || r == R - 1) unfold_keys(at, work, room);
+    if (r == R - 1) unfold_keys(at, work, room);
   }
   keep_keys(to, work, room);
 }
@@ -159,13 +174,13 @@ void Backward::run_keys(const Gradients& to, const Work& work, Room& room) {
 void Backward::pack_keys(const Meeting& at, const Work& work, Room& room) {
   const float* k = geometry_.keys(at, work.first, work.count, room.lines.data(), room.own.data());
   for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
-    isa_.pack_keys(&room.keys[j / gradient_keys * gradient_stride * W_], k + j * W_,
-                   std::min(gradient_keys, work.count - j), W_);
+    isa_.pack_keys(&room.keys[j / gradient_keys * gradient_stride * D_], k + j * D_,
+                   std::min(gradient_keys, work.count - j), D_);
   }
   k = geometry_.key_lines(at, work.first, work.count, room.lines.data());
   for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
-    isa_.pack_columns(&room.key_lines[j / gradient_keys * gradient_stride * padded_W_], k + j * W_,
-                      std::min(gradient_keys, work.count - j), gradient_keys, W_);
+    isa_.pack_columns(&room.key_lines[j / gradient_keys * gradient_stride * padded_D_], k + j * D_,
+                      std::min(gradient_keys, work.count - j), gradient_keys, D_);
   }
 }
 
@@ -179,19 +194,30 @@ void Backward::pack_queries(const Gradients& to, const Meeting& at, std::int64_t
     for (std::int64_t d = 0; d < width; d += panel)
       std::fill_n(&panels[d * block_rows + rows * panel], (block_rows - rows) * panel, 0.0f);
   };
-  geometry_.queries(at, first, rows, room.rows.data(), room.low.data());
-  pack(room.q, room.rows.data(), W_);
-  if (geometry_.query_lines(at, first, rows, room.rows.data()))
-    pack(room.q_lines, room.rows.data(), W_);
-  pack(room.d_o, tokens.queries(to.d_o, at.h, first, rows, E, room.rows.data()), E);
+  float *lines = room.rows.data(), *m = room.lines.data();
+  geometry_.queries(at, first, rows, lines, m, room.low.data());
+  pack(room.q, lines, D_);
+  if (geometry_.kind() == Kind::distance) pack(room.m, m, D_);
+  if (geometry_.query_lines(at, first, rows, lines)) pack(room.q_lines, lines, L_);
+  if (wants_dm_) {
+    geometry_.centred_queries(at, first, rows, lines);
+    pack(room.dm_lines, lines, D_);
+  }
   const auto copy = [&](std::span<float> line, std::span<float> from, float behind) {
-    if (from.empty()) return;
     std::copy_n(of(from, at.s, at.h, N) + first, rows, line.begin());
     std::fill(line.begin() + rows, line.end(), behind);
   };
-  copy(room.low, notes_.low, weigher_.softmax ? padding : 0.0f);
-  copy(room.minus_delta, notes_.minus_delta, 0.0f);
-  copy(room.inverse, notes_.inverse, 0.0f);
+  if (!whole_) copy(room.low, notes_.low, weigher_.softmax ? padding : 0.0f);
+  if (!whole_) copy(room.minus_delta, notes_.minus_delta, 0.0f);
+  if (!whole_) copy(room.inverse, notes_.inverse, 0.0f);
+  const float* d_o = tokens.queries(to.d_o, at.h, first, rows, E, lines);
+  if (weigher_.softmax && !whole_) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t e = 0; e < E; ++e) lines[i * E + e] = d_o[i * E + e] * room.inverse[i];
+    }
+    d_o = lines;
+  }
+  pack(room.d_o, d_o, E);
   for (std::int64_t i = 0; i < rows && weigher_.fades; ++i) {
     const std::int64_t seen = tokens.sees[first + i];
     room.last[i] = seen > 0 ? float(tokens.key_at[seen - 1]) : 0.0f;
@@ -220,23 +246,28 @@ BackwardBlock Backward::block_of(const Meeting& at, const Work& work, std::int64
   const std::int64_t N = p_.longest_n;
   BackwardBlock block{};
   block.q = room.q.data();
-  block.q_lines = geometry_.has_bias() ? room.q_lines.data() : block.q;
+  if (geometry_.kind() == Kind::distance) block.m = room.m.data();
+  block.q_lines = geometry_.kind() == Kind::product ? block.q : room.q_lines.data();
   block.d_o = room.d_o.data();
   block.low = room.low.data();
   block.minus_delta = room.minus_delta.data();
   block.inverse = room.inverse.data();
   block.sees = geometry_.tokens(at.s).sees.data() + first;
   block.biased = biased_;
+  block.whole = whole_;
   block.divisor = weigher_.divisor;
   block.scale = 1;
   block.rows = std::min(block_rows, span.last - first);
   block.query_rows = block_rows;
   block.key_rows = gradient_keys;
-  block.D = W_;
+  block.D = D_;
+  block.line_width = L_;
   block.E = p_.size.E;
   block.weights = room.weights.data();
   block.d_scores = room.d_scores.data();
-  block.dq = dq_of(at, work.part, first - span.first);
+  block.dq = panels_of(dq_, at, work.part, first - span.first);
+  if (wants_dm_) block.dm = panels_of(dm_, at, work.part, first - span.first);
+  block.dm_lines = room.dm_lines.data();
   if (wants_dr_) block.dr = of(dr_, at.s, at.h, parts_ * N) + work.part * N + first;
   return block;
 }
@@ -256,12 +287,12 @@ void Backward::meet_queries(const Gradients& to, const Meeting& at, const Work& 
       block.key = work.first + j;
       block.n = std::min(gradient_keys, work.count - j);
       block.causal = block.sees[0] < block.key + block.n;
-      block.keys = &room.keys[slot * W_];
+      block.keys = &room.keys[slot * D_];
       block.values = &room.values[slot * p_.size.E];
-      block.key_lines = &room.key_lines[slot * padded_W_];
+      block.key_lines = &room.key_lines[slot * padded_D_];
       block.bias = room.b.data() + j;
       if (weigher_.fades) block.fading = {weigher_.slope, room.at.data() + j, room.last.data()};
-      block.dk = &room.dk[slot * padded_W_];
+      block.dk = &room.dk[slot * padded_L_];
       block.dv = &room.dv[slot * padded_E_];
       block.dbias = wants_db_ ? room.db.data() + j : nullptr;
       weigher_.backward(block);

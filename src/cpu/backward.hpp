@@ -11,12 +11,12 @@ namespace foci::cpu {
 
 /// What the rows of a forward pass leave behind, (sequences, H, N) each.
 struct Notes {
-  std::span<float> low;          // softmax: r - lse; else r
-  std::span<float> minus_delta;  // minus sum_j a_ij da_ij
-  std::span<float> inverse;      // 1 / by; empty for softmax
+  std::span<float> low;          // softmax: r - shift; else r
+  std::span<float> minus_delta;  // minus sum_j a_ij da_ij, da times `inverse` for softmax
+  std::span<float> inverse;      // softmax: 1 / sum; else 1 / by
   std::span<float> room;         // (threads, 2, block_rows, E)
 
-  static Notes take(Arena& arena, const Problem& p, const Weigher& weigher, int threads);
+  static Notes take(Arena& arena, const Problem& p, int threads);
 };
 
 class Backward {
@@ -24,6 +24,8 @@ class Backward {
   Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geometry& geometry,
            const Notes& notes, int threads);
 
+  /// Whether the rows' notes are looked at.
+  static bool wants_notes(const Problem& problem);
   /// After Geometry::estimate() and the notes.
   void run(const Gradients& to, Executor* threads);
 
@@ -35,9 +37,10 @@ class Backward {
   struct Room {
     std::span<float> keys, values;       // packed, block by block
     std::span<float> key_lines;          // column panels, block by block
-    std::span<float> q, q_lines, d_o;    // column panels of block_rows rows
-    std::span<float> rows;               // (block_rows, max(W,E)) on their way
-    std::span<float> lines;              // (most_keys, max(W,E)) on their way
+    std::span<float> q, m, d_o;          // column panels of block_rows rows
+    std::span<float> q_lines, dm_lines;  // likewise
+    std::span<float> rows;               // (block_rows, max(L,E)) on their way
+    std::span<float> lines;              // (most_keys, max(L,E)) on their way
     std::span<float> dk_lines;           // (most_keys, D)
     std::span<float> own, b, db, at;     // (most_keys, padded): b of the metric, b, db, positions
     std::span<float> low, minus_delta;   // (block_rows, padded)
@@ -74,7 +77,11 @@ class Backward {
   float* of(std::span<float> array, std::int64_t s, std::int64_t h, std::int64_t size) const {
     return array.empty() ? nullptr : &array[(s * p_.size.H + h) * size];
   }
-  float* dq_of(const Meeting& at, std::int64_t part, std::int64_t first) const;
+  /// Where query `first` of a span stands in dq_ or dm_.
+  float* panels_of(std::span<float> array, const Meeting& at, std::int64_t part,
+                   std::int64_t first) const;
+  void sum_parts(float* to, std::span<float> array, const Meeting& at, std::int64_t first,
+                 std::int64_t rows) const;
   Gathered late(std::int64_t s, std::int64_t g) const;
 
   const Problem& p_;
@@ -82,12 +89,14 @@ class Backward {
   Geometry& geometry_;
   Notes notes_;
   Weigher weigher_;
-  std::int64_t W_, padded_W_, padded_E_;
+  std::int64_t D_, L_;  // head size, width of the lines that dk sums up
+  std::int64_t padded_D_, padded_E_, padded_L_;
   std::int64_t parts_, query_blocks_;
-  bool biased_, wants_db_, wants_dr_, late_;
-  std::span<float> dq_;  // (sequences, H, parts, query_blocks) column panels
-  std::span<float> dr_;  // (sequences, H, parts, N)
-  std::span<float> db_;  // (sequences, H, M)
+  bool whole_;  // one key block has all keys: it needs no notes
+  bool biased_, wants_db_, wants_dr_, wants_dm_, late_;
+  std::span<float> dq_, dm_;  // (sequences, H, parts, query_blocks) column panels
+  std::span<float> dr_;       // (sequences, H, parts, N)
+  std::span<float> db_;       // (sequences, H, M)
   std::span<float>
       span_db_;              // (sequences, H, M): of the span at hand, summed over heads that share
   std::span<float> late_q_;  // (sequences, H, N, D)

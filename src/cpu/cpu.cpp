@@ -27,13 +27,20 @@ class NoteTaker {
   /// Whether the rows that were saved have all the bits that are needed.
   bool knows(const Outputs& saved) const {
     if (!saved.o || saved.o.dtype != DType::f32) return false;
-    if (weigher_.softmax) return saved.lse && geometry_.kind() == Kind::product;
+    if (weigher_.softmax) return saved.lse && geometry_.kind() != Kind::full;
     return weigher_.divisor == Divisor::length || weigher_.divisor == Divisor::none;
   }
 
   void operator()(const Forward::Result& result, int thread) const {
     const ForwardBlock& block = result.block;
-    note({result.s, result.h, 0}, result.first, block.rows, {block.o, block.by, block.r}, thread);
+    float low[block_rows], inverse[block_rows];
+    for (std::int64_t i = 0; i < block.rows; ++i) {
+      const float by = weigher_.softmax ? block.sum[i] : block.by[i];
+      low[i] = weigher_.softmax ? block.r[i] - block.shift[i] : block.r[i];
+      inverse[i] = by == 0 ? 0.0f : 1 / by;
+      if (weigher_.softmax && by == 0) low[i] = padding;  // nothing was seen
+    }
+    note({result.s, result.h, 0}, result.first, block.rows, {block.o, low, inverse}, thread);
   }
 
   void note_saved(const Outputs& saved, const Meeting& at, std::int64_t first, int thread) const {
@@ -41,18 +48,24 @@ class NoteTaker {
     const std::int64_t E = p_.size.E, rows = std::min(block_rows, tokens.at.N - first);
     float* room = &notes_.room[(2 * thread + 1) * block_rows * E];
     const float* o = tokens.queries(saved.o, at.h, first, rows, E, room);
-    float by[block_rows], r[block_rows] = {};
+    float low[block_rows] = {}, inverse[block_rows];
     for (std::int64_t i = 0; i < rows; ++i) {
-      by[i] = weigher_.divisor == Divisor::length ? float(tokens.sees[first + i]) : 1.0f;
+      const float n = float(tokens.sees[first + i]);
+      inverse[i] = weigher_.divisor != Divisor::length ? 1.0f : n > 0 ? 1 / n : 0.0f;
       if (!weigher_.softmax) continue;
-      by[i] = metric::load_one<float>(saved.lse, {tokens.at.b, at.h, tokens.at.q0 + first + i});
+      // A whole number leaves the scores their digits; the rest of lse becomes a factor.
+      const double lse =
+          metric::load_one<double>(saved.lse, {tokens.at.b, at.h, tokens.at.q0 + first + i});
+      const double whole = std::nearbyint(lse);
+      low[i] = std::isinf(lse) ? padding : -float(whole);
+      inverse[i] = std::isinf(lse) ? 0.0f : float(std::exp(whole - lse));
     }
-    note(at, first, rows, {o, by, r}, thread);
+    note(at, first, rows, {o, low, inverse}, thread);
   }
 
  private:
   struct Lines {
-    const float *o, *by, *r;
+    const float *o, *low, *inverse;
   };
 
   void note(const Meeting& at, std::int64_t first, std::int64_t rows, const Lines& lines,
@@ -60,17 +73,15 @@ class NoteTaker {
     const std::int64_t E = p_.size.E, place = (at.s * p_.size.H + at.h) * p_.longest_n + first;
     float* room = &notes_.room[2 * thread * block_rows * E];
     const float* d_o = geometry_.tokens(at.s).queries(d_o_, at.h, first, rows, E, room);
+    for (std::int64_t i = 0; i < rows && weigher_.softmax; ++i) {
+      for (std::int64_t e = 0; e < E; ++e) room[i * E + e] = d_o[i * E + e] * lines.inverse[i];
+    }
     float* minus_delta = &notes_.minus_delta[place];
-    isa_.row_dots(minus_delta, lines.o, d_o, rows, E);
+    isa_.row_dots(minus_delta, lines.o, weigher_.softmax ? room : d_o, rows, E);
     for (std::int64_t i = 0; i < rows; ++i) {
-      const float by = lines.by[i];
       minus_delta[i] = -minus_delta[i];
-      notes_.low[place + i] = lines.r[i];
-      if (weigher_.softmax) {
-        notes_.low[place + i] = std::isinf(by) ? padding : lines.r[i] - by;
-      } else {
-        notes_.inverse[place + i] = by == 0 ? 0.0f : 1 / by;
-      }
+      notes_.low[place + i] = lines.low[i];
+      notes_.inverse[place + i] = lines.inverse[i];
     }
   }
 
@@ -95,7 +106,7 @@ std::size_t workspace(const Problem& problem, int threads) {
   const Kernels& isa = chosen();
   Arena arena;
   Geometry geometry(arena, problem, isa, threads);
-  const Notes notes = Notes::take(arena, problem, weigher_of(problem.how.weighting, isa), threads);
+  const Notes notes = Notes::take(arena, problem, threads);
   Arena again = arena;  // the two passes take turns
   const Forward forward(arena, problem, isa, geometry, threads);
   const Backward backward(again, problem, isa, geometry, notes, threads);
@@ -121,11 +132,13 @@ void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
   const int count = count_of(threads);
   Arena arena(memory);
   Geometry geometry(arena, problem, isa, count);
-  const Notes notes = Notes::take(arena, problem, weigher, count);
+  const Notes notes = Notes::take(arena, problem, count);
   Arena again = arena;
   geometry.estimate(threads);
   const NoteTaker taker(problem, isa, geometry, weigher, notes, to.d_o);
-  if (taker.knows(saved)) {
+  if (!Backward::wants_notes(problem)) {
+    // all there is to know is found on the way
+  } else if (taker.knows(saved)) {
     const std::int64_t H = problem.size.H, blocks = blocks_of(problem.longest_n, block_rows);
     each(threads, problem.sequences * H * blocks, [&](std::int64_t i, int thread) {
       const Meeting at{i / blocks / H, i / blocks % H, 0};

@@ -27,8 +27,9 @@ DiagonalMetric DiagonalMetric::take(Arena& arena, const Problem& p) {
                        : p.scope == Scope::prefix && !p.metric<Random>();
   const std::int64_t rows = of.per_query ? p.longest_n : 1;
   of.m = arena.take<float>(of.heads(), rows, p.size.D);
-  of.dm = arena.take<float>(of.heads(), rows, p.size.D);
-  of.by = arena.take<float>(of.heads(), rows);
+  of.dm = arena.take<double>(of.heads(), rows, p.size.D);
+  of.by = arena.take<double>(of.heads(), rows);
+  of.room = arena.take<double>(2, p.size.D);
   const bool median = change_of(p.how.metric).reduce == Reduce::median;
   of.order = arena.take<std::int64_t>(median ? p.longest_m : 0);
   return of;
@@ -60,7 +61,7 @@ void DiagonalMetric::write_gradient(const View& to, bool joins) const {
     const auto [b, h, row] = index(to, r, i);
     for (std::int64_t d = 0; d < p->size.D; ++d) {
       const metric::Index at{b, h, row, d};
-      const float before = joins ? metric::load_one<float>(to, at) : 0.0f;
+      const double before = joins ? metric::load_one<double>(to, at) : 0.0;
       metric::store_one(to, at, before + line(dm, r, i)[d]);
     }
   });

@@ -28,8 +28,10 @@ struct DiagonalMetric {
   const Tokens* tokens = nullptr;
   std::int64_t g = 0;
   bool per_head = false, per_query = false;
-  std::span<float> m, dm;         // (heads, rows, D)
-  std::span<float> by;            // (heads, rows) what they were divided by
+  std::span<float> m;             // (heads, rows, D)
+  std::span<double> dm;           // (heads, rows, D)
+  std::span<double> by;           // (heads, rows) what they were divided by
+  std::span<double> room;         // (2, D)
   std::span<std::int64_t> order;  // (longest_m) of the median
 
   static DiagonalMetric take(Arena& arena, const Problem& p);
@@ -37,7 +39,8 @@ struct DiagonalMetric {
   std::int64_t heads() const { return per_head ? p->heads_per_key() : 1; }
   std::int64_t rows() const { return per_query ? tokens->at.N : 1; }
   /// The line of head r's query i in m or dm; nullptr for dot.
-  float* line(std::span<float> of, std::int64_t r, std::int64_t i) const {
+  template <class T>
+  T* line(std::span<T> of, std::int64_t r, std::int64_t i) const {
     if (of.empty()) return nullptr;
     return &of[((per_head ? r : 0) * rows() + (per_query ? i : 0)) * p->size.D];
   }
@@ -48,13 +51,16 @@ struct DiagonalMetric {
   void write(const View& to) const;
   /// dm to `to`; `joins` adds to what is there (one metric given for several sequences).
   void write_gradient(const View& to, bool joins) const;
-  /// dm through the normalisation and mean |v - v_prev|; m and dm are used up.
+  /// dm through the normalisation and mean |v - v_prev|; dm is used up.
   void through_change(const Gathered& to, const float* v, const float* v_prev);
 
  private:
   std::int64_t counted(std::int64_t i) const { return per_query ? tokens->upto[i] : tokens->n; }
   std::array<std::int64_t, 3> index(const View& in, std::int64_t r, std::int64_t i) const;
   std::int64_t median(const float* v, const float* v_prev, std::int64_t d) const;
+  /// Calls each(i, raw m of row i, in `room`).
+  template <class Each>
+  void each_change(const float* v, const float* v_prev, Reduce reduce, Each&& each) const;
   void change(const float* v, const float* v_prev, const Change& how);
   template <class Each>
   void each_line(Each&& each) const {

@@ -46,28 +46,28 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
       geometry_(geometry),
       weigher_(weigher_of(problem.how.weighting, isa)) {
   const auto& z = problem.size;
-  const std::int64_t S = problem.sequences, W = geometry.width();
+  const std::int64_t S = problem.sequences, D = z.D;
   const bool spans = geometry.has_spans();
   biased_ = problem.from.key_bias || geometry.has_bias();
   bias_room_ = padded(problem.longest_m, isa.panel) + isa.panel;
-  key_room_ = bias_room_ * W;
+  key_room_ = bias_room_ * D;
   value_room_ = problem.longest_m * padded(z.E, isa.panel);
-  keys_ = arena.take<float>(spans ? 0 : S, geometry.keys_per_head() ? z.H : z.G, key_room_);
+  keys_ = arena.take<float>(spans ? 0 : S, z.G, key_room_);
   values_ = arena.take<float>(S, z.G, value_room_);
   b_ = arena.take<float>(spans ? 0 : S, biased_ ? z.H : 1, bias_room_);
   positions_ = arena.take<float>(weigher_.fades ? S : 0, bias_room_);
   rooms_ = arena.take<Room>(threads);
   for (int t = 0; t < threads; ++t) {
     Room room;
-    room.q = arena.take<float>(block_rows, W);
+    for (auto* rows : {&room.q, &room.m}) *rows = arena.take<float>(block_rows, D);
     room.r = arena.take<float>(block_rows);
     room.o = arena.take<float>(block_rows, z.E);
     room.own = arena.take<float>(bias_room_);
     room.b = arena.take<float>(bias_room_);
     room.keys = arena.take<float>(spans ? key_room_ : 0);
-    room.lines = arena.take<float>(std::min(pack_rows, problem.longest_m), std::max(W, z.E));
-    room.scratch = arena.take<float>(isa.forward_scratch(W, z.E));
-    room.rows = arena.take<float>(5, block_rows);
+    room.lines = arena.take<float>(std::min(pack_rows, problem.longest_m), std::max(D, z.E));
+    room.scratch = arena.take<float>(isa.forward_scratch(D, z.E));
+    room.rows = arena.take<float>(7, block_rows);
     room.at = arena.take<std::int64_t>(block_rows);
     room.last = arena.take<float>(block_rows);
     put(rooms_, t, room);
@@ -87,11 +87,11 @@ void Forward::pack_values(std::int64_t s, std::int64_t g, Room& room) {
 
 /// k' of the first n kept keys; b where the metric has one.
 void Forward::pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b, Room& room) {
-  const std::int64_t W = geometry_.width();
+  const std::int64_t D = p_.size.D;
   for (std::int64_t first = 0; first < n; first += pack_rows) {
     const std::int64_t count = std::min(pack_rows, n - first);
     const float* k = geometry_.keys(at, first, count, room.lines.data(), b + first);
-    isa_.pack_keys(keys + first * W, k, count, W);
+    isa_.pack_keys(keys + first * D, k, count, D);
   }
 }
 
@@ -108,14 +108,12 @@ void Forward::complete_bias(const Meeting& at, std::int64_t n, float* b, const f
 /// What every block of a head shares.
 void Forward::pack(std::int64_t s, std::int64_t g, Room& room) {
   const std::int64_t H = p_.size.H, R = p_.heads_per_key(), n = geometry_.tokens(s).n;
-  const bool own = geometry_.keys_per_head();
   pack_values(s, g, room);
   if (geometry_.has_spans()) return;
-  for (std::int64_t r = 0; r < R; ++r) {
+  pack_keys({s, g * R, 0}, n, &keys_[(s * p_.size.G + g) * key_room_], room.own.data(), room);
+  for (std::int64_t r = 0; r < R && biased_; ++r) {
     const Meeting at{s, g * R + r, 0};
-    const std::int64_t head = own ? s * H + at.h : s * p_.size.G + g;
-    if (own || r == 0) pack_keys(at, n, &keys_[head * key_room_], room.own.data(), room);
-    if (biased_) complete_bias(at, n, &b_[(s * H + at.h) * bias_room_], room.own.data());
+    complete_bias(at, n, &b_[(s * H + at.h) * bias_room_], room.own.data());
   }
 }
 
@@ -142,7 +140,7 @@ void Forward::run(Executor* threads, bool statistics, const Sink& sink) {
     const std::int64_t first = (blocks - 1 - i % blocks) * block_rows;
     const Tokens& tokens = geometry_.tokens(s);
     if (first >= tokens.at.N) return;
-    const std::int64_t head = geometry_.keys_per_head() ? s * H + h : s * G + h * G / H;
+    const std::int64_t head = s * G + geometry_.key_head(h);
     const Met met{&keys_[head * key_room_], &b_[(biased_ ? s * H + h : s) * bias_room_], tokens.n};
     run_block({s, h, 0}, first, std::min(block_rows, tokens.at.N - first), met, t);
   });
@@ -170,9 +168,10 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   const Tokens& tokens = geometry_.tokens(at.s);
   Room& room = rooms_[thread];
   const std::int64_t G = p_.size.G, g = geometry_.key_head(at.h);
-  geometry_.queries(at, first, rows, room.q.data(), room.r.data());
+  geometry_.queries(at, first, rows, room.q.data(), room.m.data(), room.r.data());
   ForwardBlock block{};
   block.q = room.q.data();
+  if (geometry_.kind() == Kind::distance) block.m = room.m.data();
   block.r = room.r.data();
   block.sees = tokens.sees.data() + first;
   block.keys = met.keys;
@@ -191,7 +190,7 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.scale = 1;
   block.rows = rows;
   block.n = met.n;
-  block.D = geometry_.width();
+  block.D = p_.size.D;
   block.E = p_.size.E;
   block.scratch = room.scratch.data();
   block.o = room.o.data();
@@ -200,6 +199,8 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.squares = block.sizes + block_rows;
   block.entropy = block.squares + block_rows;
   block.largest = block.entropy + block_rows;
+  block.shift = block.largest + block_rows;
+  block.sum = block.shift + block_rows;
   block.largest_at = room.at.data();
   weigher_.forward(block);
   (*sink_)({at.s, at.h, first, block}, thread);

@@ -63,13 +63,13 @@ class Forward {
   };
 
   struct Room {
-    std::span<float> q, r;    // (block_rows, width), (block_rows)
-    std::span<float> o;       // (block_rows, E)
-    std::span<float> own, b;  // (longest_m, padded)
-    std::span<float> keys;    // of a span
-    std::span<float> lines;   // (pack_rows, max(width, E)) on their way
+    std::span<float> q, m, r;  // (block_rows, D) twice, (block_rows)
+    std::span<float> o;        // (block_rows, E)
+    std::span<float> own, b;   // (longest_m, padded)
+    std::span<float> keys;     // of a span
+    std::span<float> lines;    // (pack_rows, max(D, E)) on their way
     std::span<float> scratch;
-    std::span<float> rows;  // (6, block_rows)
+    std::span<float> rows;  // (7, block_rows)
     std::span<std::int64_t> at;
     std::span<float> last;  // (block_rows)
   };
@@ -91,7 +91,7 @@ class Forward {
   std::int64_t key_room_ = 0;   // floats of a head's packed keys
   std::int64_t bias_room_ = 0;  // of its b
   std::int64_t value_room_ = 0;
-  std::span<float> keys_;       // (sequences, G or H, key_room)
+  std::span<float> keys_;       // (sequences, G, key_room)
   std::span<float> values_;     // (sequences, G, value_room)
   std::span<float> b_;          // (sequences, H, bias_room)
   std::span<float> positions_;  // (sequences, bias_room)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folding a metric into queries and keys, and unfolding their gradients. Distances are taken from a
-// centre that q and k share, or float would lose the small differences.
+// Folding a metric into queries and keys, and unfolding their gradients.
 #include "cpu/geometry.hpp"
 
 #include <cmath>
@@ -19,11 +18,10 @@ Geometry::Geometry(Arena& arena, const Problem& problem, const Kernels& isa, int
     last = DiagonalMetric::take(arena, problem);
     put(diagonal_, i, last);
   }
-  if (problem.full) {
-    kind_ = Kind::full;
-  } else if (form_of(problem.how.metric) == Form::distance) {
-    kind_ = last.per_query ? Kind::doubled : Kind::distance;
-    per_head_ = kind_ == Kind::distance && last.per_head && problem.heads_per_key() > 1;
+  if (problem.full) kind_ = Kind::full;
+  if (!problem.full && form_of(problem.how.metric) == Form::distance) {
+    kind_ = Kind::distance;
+    doubled_ = last.per_query || last.per_head;
   }
   centre_ = arena.take<float>(kind_ == Kind::product ? 0 : problem.sequences, z.G, z.D);
   room_size_ = 2 * problem.longest_m * std::max(z.D, z.E);
@@ -50,15 +48,14 @@ void Geometry::estimate_head(std::int64_t s, std::int64_t g, int thread) {
                   changes ? tokens.lines(p_.from.v_prev, g, 0, tokens.n, E, there) : nullptr);
 }
 
-/// The mean of the keys; a causal row may not feel keys it does not see, so there it is the first.
+/// The mean of the keys: sums of what lies around it keep more digits.
 void Geometry::find_centre(std::int64_t s, std::int64_t g, const float* k) {
   const std::int64_t D = p_.size.D, n = tokens_[s].n;
   float* to = &centre_[(s * p_.size.G + g) * D];
   for (std::int64_t d = 0; d < D; ++d) {
     double sum = 0;
-    const std::int64_t count = p_.how.causal ? std::min<std::int64_t>(n, 1) : n;
-    for (std::int64_t j = 0; j < count; ++j) sum += double(k[j * D + d]);
-    to[d] = count > 0 && std::isfinite(sum) ? float(sum / double(count)) : 0.0f;
+    for (std::int64_t j = 0; j < n; ++j) sum += double(k[j * D + d]);
+    to[d] = n > 0 && std::isfinite(sum) ? float(sum / double(n)) : 0.0f;
   }
 }
 
@@ -67,154 +64,117 @@ void Geometry::write(const Outputs& to) const {
 }
 
 const float* Geometry::keys(const Meeting& at, std::int64_t first, std::int64_t count, float* to,
-                            float* b) const {
-  const Tokens& tokens = tokens_[at.s];
-  const std::int64_t D = p_.size.D, g = key_head(at.h);
-  if (kind_ == Kind::product) return tokens.lines(p_.from.k, g, first, count, D, to);
-  if (kind_ == Kind::doubled) return key_lines(at, first, count, to);
-  tokens.load(to, p_.from.k, g, first, count, D);
-  const float *m = metric(at, 0), *middle = centre(at);
-  const float half = -0.5f * float(p_.c);
-  for (std::int64_t j = 0; j < count; ++j) {
-    float sum = 0;
-    for (std::int64_t d = 0; d < D; ++d) {
-      float& z = to[j * D + d];
-      z = (m ? std::sqrt(m[d]) : 1.0f) * (z - middle[d]);
-      sum += z * z;
+                            float*) const {
+  return tokens_[at.s].lines(p_.from.k, key_head(at.h), first, count, p_.size.D, to);
+}
+
+void Geometry::queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* q, float* m,
+                       float* r) const {
+  const std::int64_t D = p_.size.D;
+  const float c = float(p_.c), half = -0.5f * c;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float *to = q + i * D, *by = m + i * D;
+    const float* of = metric(at, first + i);
+    const float* from = tokens_[at.s].queries(p_.from.q, at.h, first + i, 1, D, to);
+    r[i] = 0;
+    if (kind_ == Kind::product) {
+      for (std::int64_t d = 0; d < D; ++d) to[d] = of ? c * of[d] * from[d] : c * from[d];
+    } else {
+      for (std::int64_t d = 0; d < D; ++d) {
+        to[d] = from[d];
+        by[d] = of ? half * of[d] : half;
+      }
     }
-    b[j] = half * sum;
   }
-  return to;
 }
 
 const float* Geometry::key_lines(const Meeting& at, std::int64_t first, std::int64_t count,
                                  float* to) const {
   const Tokens& tokens = tokens_[at.s];
-  const std::int64_t D = p_.size.D, g = key_head(at.h), wide = width();
+  const std::int64_t D = p_.size.D, g = key_head(at.h);
   if (kind_ == Kind::product) return tokens.lines(p_.from.k, g, first, count, D, to);
-  const float* middle = centre(at);
+  tokens.load(to, p_.from.k, g, first, count, D);
   for (std::int64_t j = 0; j < count; ++j) {
-    float* line = to + j * wide;
-    tokens.load(line, p_.from.k, g, first + j, 1, D);
-    for (std::int64_t d = 0; d < D; ++d) line[d] -= middle[d];
-    for (std::int64_t d = D; d < wide; ++d) line[d] = line[d - D] * line[d - D];
+    for (std::int64_t d = 0; d < D; ++d) to[j * D + d] -= centre(at)[d];
   }
   return to;
 }
 
-void Geometry::queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* to,
-                       float* r) const {
-  const std::int64_t D = p_.size.D, wide = width();
-  const float c = float(p_.c), half = -0.5f * c;
+void Geometry::centred_queries(const Meeting& at, std::int64_t first, std::int64_t rows,
+                               float* to) const {
+  const std::int64_t D = p_.size.D;
   for (std::int64_t i = 0; i < rows; ++i) {
-    float* q = to + i * wide;
-    const float* m = metric(at, first + i);
-    const float* from = tokens_[at.s].queries(p_.from.q, at.h, first + i, 1, D, q);
-    r[i] = 0;
-    if (kind_ == Kind::product) {
-      for (std::int64_t d = 0; d < D; ++d) q[d] = m ? c * m[d] * from[d] : c * from[d];
-      continue;
-    }
-    const float* middle = centre(at);
-    float sum = 0;
-    for (std::int64_t d = 0; d < D; ++d) {
-      const float apart = from[d] - middle[d], by = m ? m[d] : 1.0f;
-      if (kind_ == Kind::doubled) {
-        sum += by * apart * apart;
-        q[d] = c * by * apart;
-        q[D + d] = half * by;
-      } else {
-        const float z = std::sqrt(by) * apart;
-        sum += z * z;
-        q[d] = c * z;
-      }
-    }
-    r[i] = half * sum;
+    const float* from = tokens_[at.s].queries(p_.from.q, at.h, first + i, 1, D, to + i * D);
+    for (std::int64_t d = 0; d < D; ++d) to[i * D + d] = from[d] - centre(at)[d];
   }
 }
 
 bool Geometry::query_lines(const Meeting& at, std::int64_t first, std::int64_t rows,
                            float* to) const {
-  if (kind_ == Kind::product || kind_ == Kind::doubled) return false;
+  if (kind_ == Kind::product) return false;
   const std::int64_t D = p_.size.D;
-  const float* middle = centre(at);
+  if (!doubled_) {
+    centred_queries(at, first, rows, to);
+    return true;
+  }
   for (std::int64_t i = 0; i < rows; ++i) {
-    const float* from = tokens_[at.s].queries(p_.from.q, at.h, first + i, 1, D, to + i * D);
-    for (std::int64_t d = 0; d < D; ++d) to[i * D + d] = from[d] - middle[d];
+    const float* m = metric(at, first + i);
+    float* line = to + 2 * i * D;
+    centred_queries(at, first + i, 1, line);
+    for (std::int64_t d = 0; d < D; ++d) {
+      line[d] *= m[d];
+      line[D + d] = m[d];
+    }
   }
   return true;
 }
 
 void Geometry::unfold_keys(const Meeting& at, std::int64_t first, std::int64_t count,
                            const float* T, const float* db, float* dk) const {
-  const std::int64_t D = p_.size.D, wide = width();
+  const std::int64_t D = p_.size.D, wide = line_width();
+  if (kind_ == Kind::product) {
+    for (std::int64_t i = 0; i < count * D; ++i) dk[i] += T[i];
+    return;
+  }
+  const Tokens& tokens = tokens_[at.s];
   const float c = float(p_.c);
   const float* m = metric(at, 0);
   for (std::int64_t j = 0; j < count; ++j) {
     const float* from = T + j * wide;
-    float* to = dk + j * D;
-    if (kind_ == Kind::product) {
-      for (std::int64_t d = 0; d < D; ++d) to[d] += from[d];
-      continue;
-    }
-    const float* middle = centre(at);
-    const std::int64_t token = tokens_[at.s].at.k0 + tokens_[at.s].key_at[first + j];
+    const std::int64_t token = tokens.at.k0 + tokens.key_at[first + j];
     for (std::int64_t d = 0; d < D; ++d) {
-      const float apart =
-          metric::load_one<float>(p_.from.k, {tokens_[at.s].at.b, key_head(at.h), token, d}) -
-          middle[d];
-      if (kind_ == Kind::doubled) {
-        to[d] += from[d] + 2 * apart * from[D + d];
-      } else {
-        to[d] += c * (m ? m[d] : 1.0f) * (from[d] - db[j] * apart);
-      }
+      const metric::Index place{tokens.at.b, key_head(at.h), token, d};
+      const float k = metric::load_one<float>(p_.from.k, place) - centre(at)[d];
+      const float pull =
+          doubled_ ? from[d] - from[D + d] * k : (m ? m[d] : 1.0f) * (from[d] - db[j] * k);
+      dk[j * D + d] += c * pull;
     }
   }
 }
 
 void Geometry::begin_backward() {
-  for (DiagonalMetric& metric : diagonal_) std::fill(metric.dm.begin(), metric.dm.end(), 0.0f);
+  for (DiagonalMetric& metric : diagonal_) std::fill(metric.dm.begin(), metric.dm.end(), 0.0);
 }
 
 void Geometry::unfold_queries(const Meeting& at, std::int64_t first, std::int64_t rows,
-                              const float* U, const float* dr, float* dq) {
-  const std::int64_t D = p_.size.D, wide = width(), r = at.h % p_.heads_per_key();
-  const float c = float(p_.c), half = -0.5f * c;
-  const DiagonalMetric& diagonal = diagonal_[at.s * p_.size.G + key_head(at.h)];
-  const bool product = kind_ == Kind::product;
+                              const QuerySums& sums, float* dq) {
+  const std::int64_t D = p_.size.D, r = at.h % p_.heads_per_key();
+  const float c = float(p_.c);
+  const DiagonalMetric& of = diagonal(at.s, at.h);
   for (std::int64_t i = 0; i < rows; ++i) {
-    const float* m = diagonal.of(r, first + i);
-    float* dm = diagonal.line(diagonal.dm, r, first + i);
-    const float* u = U + i * wide;
+    const float *m = of.of(r, first + i), *u = sums.U + i * D;
+    double* dm = of.line(of.dm, r, first + i);
     float* to = dq + i * D;
     const float* q = tokens_[at.s].queries(p_.from.q, at.h, first + i, 1, D, to);
     for (std::int64_t d = 0; d < D; ++d) {
-      const float apart = product ? q[d] : q[d] - centre(at)[d];
-      const float pull = product || !dr ? u[d] : u[d] - dr[i] * apart;
-      if (dm) {
-        dm[d] += c * apart * u[d];
-        if (kind_ == Kind::doubled) dm[d] += half * u[D + d];
-        if (dr) dm[d] += half * dr[i] * apart * apart;
+      float pull = u[d];
+      if (kind_ == Kind::product) {
+        if (dm) dm[d] += p_.c * double(q[d]) * double(u[d]);
+      } else {
+        pull -= sums.dr[i] * (q[d] - centre(at)[d]);
+        if (dm) dm[d] -= 0.5 * p_.c * double(sums.dm[i * D + d]);
       }
       to[d] = c * (m ? m[d] : 1.0f) * pull;
-    }
-  }
-}
-
-void Geometry::gather_keys(const Meeting& at, const float* db) {
-  if (kind_ != Kind::distance) return;
-  const std::int64_t D = p_.size.D, g = key_head(at.h);
-  const DiagonalMetric& diagonal = diagonal_[at.s * p_.size.G + g];
-  float* dm = diagonal.line(diagonal.dm, at.h % p_.heads_per_key(), 0);
-  if (!dm) return;
-  const Tokens& tokens = tokens_[at.s];
-  const float half = -0.5f * float(p_.c);
-  for (std::int64_t j = 0; j < tokens.n; ++j) {
-    for (std::int64_t d = 0; d < D; ++d) {
-      const float apart =
-          metric::load_one<float>(p_.from.k, {tokens.at.b, g, tokens.at.k0 + tokens.key_at[j], d}) -
-          centre(at)[d];
-      dm[d] += half * db[j] * apart * apart;
     }
   }
 }

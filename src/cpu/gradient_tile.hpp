@@ -13,6 +13,23 @@ FOCI_INLINE void product(V (&c)[tile_rows][2], const float* a, long rows, const 
   }
 }
 
+/// c += q . k, or the weighted distance.
+FOCI_INLINE void scores(V (&c)[tile_rows][2], const BackwardBlock& block, long r, long column) {
+  const float* keys = block.keys + column * block.D;
+  if (__builtin_expect(block.m == nullptr, 1)) {
+    product(c, block.q + r * panel, block.query_rows, keys, block.D);
+    return;
+  }
+  float tile[tile_rows * panel];
+  for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
+  for (long p = 0; p < block.D; p += panel) {
+    const long at = p * block.query_rows + r * panel;
+    add_distances<panel, 1>(tile, block.q + at, block.m + at, keys + p * panel,
+                            block.D - p < panel ? block.D - p : panel);
+  }
+  for (int t = 0; t < 2 * tile_rows; ++t) c[t / 2][t % 2] = load(tile + t * lanes);
+}
+
 /// Sums over lines: out_i (rows of a column panel) += sum_k a(i,k) line_k, k in [begin, end).
 struct Sum {
   float* out;          // at the tile's first row
@@ -96,21 +113,57 @@ static void sum_columns(const BackwardBlock& block) {
   }
 }
 
-/// dbias, dv, dk and dq from a block's weights and d_scores.
+/// dr: the sum of each row's d_scores.
+static void sum_rows(const BackwardBlock& block) {
+  for (long r = 0; r < block.rows; ++r) {
+    const long seen = block.causal ? block.sees[r] - block.key : block.n;
+    float sum = 0;
+    for (long j = 0; j < (seen < block.n ? seen : block.n); ++j)
+      sum += block.d_scores[r * stride + j];
+    block.dr[r] += sum;
+  }
+}
+
+/// dm: squares of differences, weighted with d_scores.
+static void sum_squares(const BackwardBlock& block, long d) {
+  for (long r = 0; r < block.rows; ++r) {
+    const long seen = block.causal ? block.sees[r] - block.key : block.n;
+    const long count = seen < block.n ? seen : block.n;
+    const float* q = block.dm_lines + d * block.query_rows + r * panel;
+    float* dm = block.dm + d * block.query_rows + r * panel;
+    const float* k = block.key_lines + d * block.key_rows;
+    V left = load(dm), right = load(dm + lanes);
+    for (long j = 0; j < count; ++j) {
+      const V by = all(block.d_scores + r * stride + j);
+      const V l = sub(load(q), load(k + j * panel));
+      const V t = sub(load(q + lanes), load(k + j * panel + lanes));
+      left = fma(mul(by, l), l, left);
+      right = fma(mul(by, t), t, right);
+    }
+    store(dm, left);
+    store(dm + lanes, right);
+  }
+}
+
+/// Everything that is summed up from a block's weights and d_scores.
 static void sum_up(const BackwardBlock& block) {
   if (block.dbias) sum_columns(block);
+  if (block.dr) sum_rows(block);
   for (long e = 0; e < block.E; e += panel) {
     sum_queries(block,
                 {block.dv + e * gradient_keys, block.weights, block.d_o + e * block.query_rows},
                 block.E - e);
   }
-  for (long d = 0; d < block.D; d += panel) {
+  for (long d = 0; d < block.line_width; d += panel) {
     sum_queries(
         block, {block.dk + d * gradient_keys, block.d_scores, block.q_lines + d * block.query_rows},
-        block.D - d);
+        block.line_width - d);
+  }
+  for (long d = 0; d < block.D; d += panel) {
     sum_keys(
         block,
         {block.dq + d * block.query_rows, block.d_scores, block.key_lines + d * block.key_rows},
         block.D - d);
+    if (block.dm) sum_squares(block, d);
   }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the instruction-set objects offer: packing, and one block of attention, forward and
-// backward, over plain floats. Scores are s_ij = q_i . k_j + b_j + r_i. No masks here: masked keys
-// are left out when packing, and a row sees a prefix of what is left.
+// backward, over plain floats. Scores are s_ij = q_i . k_j + b_j + r_i; with m they are
+// sum_d m_id (q_id - k_jd)^2 + b_j + r_i. No masks here: masked keys are left out when packing, and
+// a row sees a prefix of what is left.
 #pragma once
 
 #include "cpu/matrix.hpp"
@@ -33,6 +34,7 @@ struct Fading {
 /// One query block against all keys. Weights a_ij = x_ij / by_i, o = sum_j a_ij v_j.
 struct ForwardBlock {
   const float* q;            // (rows, D)
+  const float* m;            // (rows, D) or nullptr
   const float* r;            // (rows)
   const std::int64_t* sees;  // (rows) keys seen, never fewer than the row before
   const float* keys;         // packed by pack_keys
@@ -51,6 +53,8 @@ struct ForwardBlock {
   float* o;                  // (rows, E)
   float* by;                 // (rows) softmax: lse (natural log, -inf where nothing is seen);
                              //        else what the row is divided by
+  float* shift;              // (rows) softmax: a_ij = exp(s_ij - shift_i) / sum_i
+  float* sum;                // (rows)
   float* sizes;              // (rows) sum |a|
   float* squares;            // (rows) sum of squared weights
   float* entropy;            // (rows) softmax only
@@ -62,17 +66,19 @@ struct ForwardBlock {
 /// first row in column panels of query_rows rows; keys and values at the block's first key.
 struct BackwardBlock {
   const float* q;            // column panels: what scores are made of
+  const float* m;            // column panels or nullptr
   const float* q_lines;      // column panels: what dk sums up, q itself for dot
-  const float* d_o;          // column panels
+  const float* d_o;          // column panels; softmax: do_i / sum_i unless whole
   const float* keys;         // packed by pack_keys
   const float* values;       // packed by pack_keys too: (n,E) by E
   const float* key_lines;    // column panels of key_rows rows: what dq sums up
   const float* bias;         // (n, padded to a panel)
-  const float* low;          // (rows) softmax: r - lse, else r
-  const float* minus_delta;  // (rows) minus sum_j a_ij da_ij
+  const float* low;          // (rows) softmax: r - shift, else r
+  const float* minus_delta;  // (rows) minus sum_j a_ij da_ij, da from d_o as it stands here
   const float* inverse;      // (rows) 1 / by, 0 where by is 0; not for softmax
   const std::int64_t* sees;  // (rows)
   bool biased, causal;
+  bool whole;  // softmax: these are all keys; low, minus_delta and sums are found from them
   Divisor divisor;
   Fading fading;
   float scale;
@@ -80,13 +86,17 @@ struct BackwardBlock {
   std::int64_t rows, query_rows;  // of the block, of the panels
   std::int64_t key, n, key_rows;  // first key, keys of the block, of the panels
   std::int64_t D, E;
-  float* weights;   // (block_rows, gradient_stride)
-  float* d_scores;  // (block_rows, gradient_stride)
-  float* dq;        // column panels of query_rows rows; += sum_j ds_ij key_lines_j
-  float* dk;        // column panels of gradient_keys rows; += sum_i ds_ij q_lines_i
-  float* dv;        // column panels of gradient_keys rows; += sum_i a_ij do_i
-  float* dbias;     // (n) += sum_i ds_ij, or nullptr
-  float* dr;        // (rows) += sum_j ds_ij, or nullptr
+  std::int64_t line_width;  // of q_lines and dk
+  float* weights;           // (block_rows, gradient_stride)
+  float* d_scores;          // (block_rows, gradient_stride)
+  float* dq;                // column panels of query_rows rows; += sum_j ds_ij key_lines_j
+  float* dk;                // column panels of gradient_keys rows; += sum_i ds_ij q_lines_i
+  float* dv;                // column panels of gradient_keys rows; += sum_i a_ij do_i
+  float* dbias;             // (n) += sum_i ds_ij, or nullptr
+  float* dr;                // (rows) += sum_j ds_ij, or nullptr
+  float* dm;  // column panels like dq; += sum_j ds_ij (q_i - key_lines_j)^2, or nullptr; q_i is
+              // what stands in dm_lines
+  const float* dm_lines;  // column panels like q
 };
 
 struct Kernels {

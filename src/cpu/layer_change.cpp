@@ -28,50 +28,56 @@ std::int64_t DiagonalMetric::median(const float* v, const float* v_prev, std::in
   return *middle;
 }
 
-void DiagonalMetric::change(const float* v, const float* v_prev, const Change& how) {
+template <class Each>
+void DiagonalMetric::each_change(const float* v, const float* v_prev, Reduce reduce,
+                                 Each&& each) const {
   const std::int64_t D = p->size.D;
-  std::fill_n(m.begin(), rows() * D, 0.0f);
+  double *sum = room.data(), *row = sum + D;
+  std::fill_n(sum, D, 0.0);
   std::int64_t j = 0;
   for (std::int64_t i = 0; i < rows(); ++i) {
-    float* sum = line(m, 0, i);
-    if (i > 0) std::copy_n(line(m, 0, i - 1), D, sum);
-    for (; j < counted(i) && how.reduce == Reduce::mean; ++j) {
+    const std::int64_t count = counted(i);
+    for (; j < count && reduce == Reduce::mean; ++j) {
       const float *a = v + j * D, *b = v_prev + j * D;
-      for (std::int64_t d = 0; d < D; ++d) sum[d] += std::abs(a[d] - b[d]);
+      for (std::int64_t d = 0; d < D; ++d) sum[d] += double(std::abs(a[d] - b[d]));
     }
-  }
-  for (std::int64_t i = 0; i < rows(); ++i) {
-    float* row = line(m, 0, i);
-    for (std::int64_t d = 0; d < D && counted(i) > 0; ++d) {
-      if (how.reduce == Reduce::mean) {
-        row[d] /= float(counted(i));
-      } else {
-        const std::int64_t at = median(v, v_prev, d);
-        row[d] = std::abs(v[at * D + d] - v_prev[at * D + d]);
+    for (std::int64_t d = 0; d < D; ++d) {
+      if (reduce == Reduce::median && count > 0) {
+        const std::int64_t at = median(v, v_prev, d) * D + d;
+        sum[d] = double(std::abs(v[at] - v_prev[at])) * double(count);
       }
+      row[d] = count > 0 ? sum[d] / double(count) : 0.0;
     }
+    each(i, row);
+  }
+}
+
+void DiagonalMetric::change(const float* v, const float* v_prev, const Change& how) {
+  const std::int64_t D = p->size.D;
+  each_change(v, v_prev, how.reduce, [&](std::int64_t i, double* row) {
     by[i] = metric::normalise(how.normalize, counted(i), row, D);
     if (how.flat) metric::flatten(row, D);
-  }
+    for (std::int64_t d = 0; d < D; ++d) line(m, 0, i)[d] = float(row[d]);
+  });
 }
 
 void DiagonalMetric::through_change(const Gathered& to, const float* v, const float* v_prev) {
   const Change how = change_of(p->how.metric);
   const std::int64_t D = p->size.D;
   if (tokens->n == 0) return;
-  if (how.flat) change(v, v_prev, {how.reduce, how.normalize, true, false});
-  for (std::int64_t i = 0; i < rows(); ++i) {
-    float* row = line(dm, 0, i);
-    if (how.flat) metric::flatten(row, D);
-    metric::normalise_backward(how.normalize, by[i], row, line(m, 0, i), D);
+  each_change(v, v_prev, how.reduce, [&](std::int64_t i, double* row) {
+    double* back = line(dm, 0, i);
+    by[i] = metric::normalise(how.normalize, counted(i), row, D);
+    if (how.flat) metric::flatten(back, D);
+    metric::normalise_backward(how.normalize, by[i], back, row, D);
     for (std::int64_t d = 0; d < D && how.reduce == Reduce::mean; ++d) {
-      row[d] = counted(i) > 0 ? row[d] / float(counted(i)) : 0.0f;
+      back[d] = counted(i) > 0 ? back[d] / double(counted(i)) : 0.0;
     }
-  }
-  const auto move = [&](std::int64_t j, std::int64_t d, float amount) {
+  });
+  const auto move = [&](std::int64_t j, std::int64_t d, double amount) {
     const std::int64_t at = j * D + d;
     const float apart = v[at] - v_prev[at];
-    const float change = apart > 0 ? amount : apart < 0 ? -amount : 0.0f;
+    const float change = float(apart > 0 ? amount : apart < 0 ? -amount : 0.0);
     to.dv[at] += change;
     to.dv_prev[at] -= change;
   };
@@ -81,7 +87,7 @@ void DiagonalMetric::through_change(const Gathered& to, const float* v, const fl
   }
   std::int64_t j = counted(rows() - 1);
   for (std::int64_t i = rows(); i-- > 0;) {  // a token belongs to every row that counts it
-    float* row = line(dm, 0, i);
+    double* row = line(dm, 0, i);
     if (i + 1 < rows()) {
       for (std::int64_t d = 0; d < D; ++d) row[d] += line(dm, 0, i + 1)[d];
     }

@@ -16,6 +16,7 @@ static constexpr float hidden = -1e29f;
 /// What a block keeps between key blocks.
 struct Running {
   float* q;        // slivers of tile_rows rows: [row/tile_rows][D][tile_rows]
+  float* m;        // likewise, where scores are distances
   float* weights;  // (block_rows, stride)
   float* o;        // (block_rows, padded E)
   float* low;      // (block_rows) minus the maximum
@@ -25,12 +26,13 @@ struct Running {
   float* best;     // (block_rows, lanes) largest score so far, measured from the maximum
   float* best_at;  // (block_rows, lanes) its key
   float* fresh;    // (block_rows) 1 until a row has seen its first score
+  float* unseen;   // (block_rows / tile_rows) how many of a tile's rows are fresh
   long rows;       // padded to tiles
   long E;          // padded
 };
 
 static std::int64_t forward_scratch(std::int64_t D, std::int64_t E) {
-  return block_rows * (D + stride + padded(E, panel) + 2 + 5 * lanes);
+  return block_rows * (2 * D + stride + padded(E, panel) + 3 + 5 * lanes);
 }
 
 static void pack_keys(float* to, const float* from, std::int64_t n, std::int64_t D) {
@@ -55,38 +57,66 @@ static void pack_queries(float* to, const float* from, long rows, long D) {
   }
 }
 
-/// Brings the rows of a tile up to a new maximum: weights of this key block, sums and outputs
-/// shrink.
-static __attribute__((noinline)) void raise_maximum(const Running& run, long r0, float* tile,
-                                                    long done) {
-  for (long i = 0; i < tile_rows; ++i) {
-    const long r = r0 + i;
-    float top = -INFINITY;
-    for (long j = 0; j < panel; ++j) top = tile[i * panel + j] > top ? tile[i * panel + j] : top;
-    // By this row's own scores alone: bits must not depend on its neighbours.
-    if (!(top > (run.fresh[r] != 0 ? hidden : exp_table.line[12][0]))) continue;
-    for (long j = 0; j < panel; ++j) tile[i * panel + j] -= top;
-    run.low[r] -= top;
-    for (long l = r * lanes; l < (r + 1) * lanes; ++l) run.best[l] -= top;
-    if (run.fresh[r] != 0) {  // nothing to shrink yet
-      run.fresh[r] = 0;
-      continue;
-    }
-    const float shrink = expf(-top);
-    for (long j = 0; j < done; ++j) run.weights[r * stride + j] *= shrink;
-    for (long e = 0; e < run.E; ++e) run.o[r * run.E + e] *= shrink;
-    for (long l = r * lanes; l < (r + 1) * lanes; ++l) {
-      run.scored[l] = shrink * (run.scored[l] - top * run.sum[l]);
-      run.squares[l] *= shrink * shrink;
-      run.sum[l] *= shrink;
+/// c += q . k of a tile, or weighted distances.
+FOCI_INLINE void score(V (&c)[tile_rows][2], const Running& run, const ForwardBlock& block, long r0,
+                       long key) {
+  const float *q = run.q + r0 * block.D, *keys = block.keys + key * block.D;
+  if (__builtin_expect(block.m == nullptr, 1)) {
+    multiply<tile_rows, 2, 1, tile_rows>(c, q, keys, panel, block.D);
+    return;
+  }
+  float tile[tile_rows * panel];
+  for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
+  add_distances<1, tile_rows>(tile, q, run.m + r0 * block.D, keys, block.D);
+  for (int t = 0; t < 2 * tile_rows; ++t) c[t / 2][t % 2] = load(tile + t * lanes);
+}
+
+/// Scores of one tile once more, before anything was subtracted from them.
+static __attribute__((noinline)) void score_again(float* tile, const Running& run,
+                                                  const ForwardBlock& block, long r0, long key) {
+  V c[tile_rows][2];
+  for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
+  score(c, run, block, r0, key);
+  for (int i = 0; i < tile_rows; ++i) {
+    for (int j = 0; j < 2; ++j) {
+      const float count = block.causal ? float(block.sees[r0 + i] - key - j * lanes) : float(lanes);
+      const V s = add(c[i][j], load(block.bias + key + j * lanes));
+      store(tile + (2 * i + j) * lanes,
+            keep_first(key + panel > block.n || block.biased ? s : c[i][j], count, 10 * hidden));
     }
   }
 }
 
-static bool any_fresh(const Running& run, long r0) {
-  float count = 0;
-  for (long i = 0; i < tile_rows; ++i) count += run.fresh[r0 + i];
-  return count != 0;
+/// Brings the rows of a tile of scores up to a new maximum where theirs has outgrown the old one:
+/// weights of this key block, sums and outputs shrink. The maximum is a score itself, so that the
+/// backward pass finds the same differences.
+static __attribute__((noinline)) void raise_maximum(const Running& run, long r0, const float* tile,
+                                                    long done) {
+  for (long r = r0; r < r0 + tile_rows; ++r) {
+    const float* scores = tile + (r - r0) * panel;
+    float top = -INFINITY;
+    for (long j = 0; j < panel; ++j) top = scores[j] > top ? scores[j] : top;
+    // By this row's own scores alone: bits must not depend on its neighbours.
+    if (run.fresh[r] != 0) {
+      if (!(top > hidden)) continue;
+      run.fresh[r] = 0;
+      run.unseen[r0 / tile_rows] -= 1;
+      run.low[r] = -top;
+      continue;
+    }
+    const float by = top + run.low[r];
+    if (!(by > exp_table.line[12][0])) continue;
+    run.low[r] = -top;
+    const float shrink = expf(-by);
+    for (long j = 0; j < done; ++j) run.weights[r * stride + j] *= shrink;
+    for (long e = 0; e < run.E; ++e) run.o[r * run.E + e] *= shrink;
+    for (long l = r * lanes; l < (r + 1) * lanes; ++l) {
+      run.scored[l] = shrink * (run.scored[l] - by * run.sum[l]);
+      run.squares[l] *= shrink * shrink;
+      run.sum[l] *= shrink;
+      run.best[l] -= by;
+    }
+  }
 }
 
 /// Scores of tile_rows queries against one panel of keys, then their weights.
@@ -95,30 +125,34 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, l
                        long column) {
   V c[tile_rows][2];
 #pragma GCC unroll 16
+  for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
+  score(c, run, block, r0, key);
+  const float* constants = exp_constants();
+  V top = all(hidden);
+#pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) {
+    // What is subtracted comes last: small differences keep their digits.
     const V low = all(run.low + r0 + i);
+    const float count = Causal ? float(block.sees[r0 + i] - key) : 0.0f;
 #pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j)
-      c[i][j] = Biased ? add(low, load(block.bias + key + j * lanes)) : low;
-  }
-  multiply<tile_rows, 2, 1, tile_rows>(c, run.q + r0 * block.D, block.keys + key * block.D, panel,
-                                       block.D);
-  if constexpr (Causal) {
-    for (int i = 0; i < tile_rows; ++i) {
-      const float count = float(block.sees[r0 + i] - key);
-      for (int j = 0; j < 2; ++j)
-        c[i][j] = keep_first(c[i][j], count - float(j * lanes), 10 * hidden);
+    for (int j = 0; j < 2; ++j) {
+      if constexpr (Biased) c[i][j] = add(c[i][j], load(block.bias + key + j * lanes));
+      if constexpr (Causal) c[i][j] = keep_first(c[i][j], count - float(j * lanes), 10 * hidden);
+      c[i][j] = add(c[i][j], low);
+      top = max(top, c[i][j]);
     }
   }
-  const float* constants = exp_constants();
-  V top = c[0][0];
-#pragma GCC unroll 32
-  for (int t = 1; t < 2 * tile_rows; ++t) top = max(top, c[t / 2][t % 2]);
-  if (__builtin_expect(any_fresh(run, r0) || any_above(top, load(constants + outgrown)), 0)) {
+  const bool fresh = run.unseen[r0 / tile_rows] != 0;
+  if (__builtin_expect(fresh || any_above(top, load(constants + outgrown)), 0)) {
     float tile[tile_rows * panel];
-    for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
+    if (run.unseen[r0 / tile_rows] == tile_rows) {  // nothing was subtracted yet
+      for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
+    } else {
+      score_again(tile, run, block, r0, key);
+    }
     raise_maximum(run, r0, tile, column);
-    for (int t = 0; t < 2 * tile_rows; ++t) c[t / 2][t % 2] = load(tile + t * lanes);
+    for (int t = 0; t < 2 * tile_rows; ++t)
+      c[t / 2][t % 2] = add(load(tile + t * lanes), all(run.low + r0 + t / 2));
   }
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) {
@@ -246,6 +280,8 @@ static void finish(const Running& run, const ForwardBlock& block) {
     const float inverse = empty ? 0.0f : 1.0f / sum;
     for (long e = 0; e < block.E; ++e)
       block.o[r * block.E + e] = empty ? 0.0f : run.o[r * run.E + e] * inverse;
+    block.shift[r] = -run.low[r];
+    block.sum[r] = empty ? 0.0f : sum;
     block.by[r] = empty ? -INFINITY : logf(sum) - run.low[r] + block.r[r];
     if (!block.statistics) continue;
     find_largest(run, block, r, inverse);
@@ -273,9 +309,12 @@ static void softmax_forward(const ForwardBlock& block) {
   run.best = take(block_rows * lanes);
   run.best_at = take(block_rows * lanes);
   run.q = take(block_rows * block.D);
+  run.m = take(block_rows * block.D);
   run.low = take(block_rows);
   run.fresh = take(block_rows);
+  run.unseen = take(block_rows);
   pack_queries(run.q, block.q, block.rows, block.D);
+  if (block.m) pack_queries(run.m, block.m, block.rows, block.D);
   for (long i = 0; i < run.rows * run.E; ++i) run.o[i] = 0;
   for (long i = 0; i < run.rows * lanes; ++i) {
     run.sum[i] = run.squares[i] = run.scored[i] = run.best_at[i] = 0;
@@ -284,6 +323,7 @@ static void softmax_forward(const ForwardBlock& block) {
   for (long r = 0; r < run.rows; ++r) {
     run.low[r] = 0;
     run.fresh[r] = 1;
+    run.unseen[r / tile_rows] = tile_rows;
   }
   const long last = block.causal ? block.sees[block.rows - 1] : block.n;
   for (long key = 0; key < last; key += block_keys) {

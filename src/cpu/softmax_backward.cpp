@@ -5,43 +5,57 @@
 // Compiled once per instruction set.
 #include "cpu/isa.hpp"
 
+#include <math.h>
+
 namespace foci::cpu::FOCI_ISA {
 
 #include "cpu/tile.hpp"
 
 #include "cpu/gradient_tile.hpp"
 
-/// Weights of one tile, and dS in place of nothing yet.
+/// Scores of one tile, their bias added.
+template <bool Biased>
+FOCI_INLINE void score(V (&c)[tile_rows][2], const BackwardBlock& block, long r, long column) {
+#pragma GCC unroll 16
+  for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
+  scores(c, block, r, column);
+  if constexpr (Biased) {
+#pragma GCC unroll 32
+    for (int t = 0; t < 2 * tile_rows; ++t)
+      c[t / 2][t % 2] = add(c[t / 2][t % 2], load(block.bias + column + t % 2 * lanes));
+  }
+}
+
+/// Weights of one tile.
 template <bool Biased, bool Causal>
 FOCI_INLINE void weigh(const BackwardBlock& block, long r, long column) {
   V c[tile_rows][2];
-#pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) {
-    const V low = all(block.low + r + i);
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j)
-      c[i][j] = Biased ? add(low, load(block.bias + column + j * lanes)) : low;
-  }
-  product(c, block.q + r * panel, block.query_rows, block.keys + column * block.D, block.D);
+  score<Biased>(c, block, r, column);
   const float* constants = exp_constants();
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) {
     const float count = Causal ? float(block.sees[r + i] - block.key - column) : 0.0f;
+    const V low = all(block.low + r + i);
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
-      V p = exp(c[i][j], constants);
+      V p = exp(add(c[i][j], low), constants);
       if constexpr (Causal) p = keep_first(p, count - float(j * lanes), 0.0f);
       store(block.weights + (r + i) * stride + column + j * lanes, p);
     }
   }
 }
 
-template <bool Causal>
-FOCI_INLINE void differentiate(const BackwardBlock& block, long r, long column) {
-  V c[tile_rows][2];
+/// da of one tile.
+FOCI_INLINE void pull(V (&c)[tile_rows][2], const BackwardBlock& block, long r, long column) {
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
   product(c, block.d_o + r * panel, block.query_rows, block.values + column * block.E, block.E);
+}
+
+template <bool Causal>
+FOCI_INLINE void differentiate(const BackwardBlock& block, long r, long column) {
+  V c[tile_rows][2];
+  pull(c, block, r, column);
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) {
     const float count = Causal ? float(block.sees[r + i] - block.key - column) : 0.0f;
@@ -78,6 +92,58 @@ static void score_tiles(const BackwardBlock& block) {
   }
 }
 
+/// Scores into weights and da into d_scores, for one tile of a block that has all keys.
+template <bool Biased>
+FOCI_INLINE void store_scores(const BackwardBlock& block, long r, long column) {
+  V c[tile_rows][2];
+  score<Biased>(c, block, r, column);
+#pragma GCC unroll 32
+  for (int t = 0; t < 2 * tile_rows; ++t)
+    store(block.weights + (r + t / 2) * stride + column + t % 2 * lanes, c[t / 2][t % 2]);
+  pull(c, block, r, column);
+#pragma GCC unroll 32
+  for (int t = 0; t < 2 * tile_rows; ++t)
+    store(block.d_scores + (r + t / 2) * stride + column + t % 2 * lanes, c[t / 2][t % 2]);
+}
+
+/// A row of scores and da becomes its weights and ds; n keys are seen. Nothing here was rounded on
+/// its way through memory as lse and o are, which matters where there are only a few keys.
+static void finish_row(float* weights, float* d_scores, long n) {
+  float top = -INFINITY;
+  for (long j = 0; j < n; ++j) top = weights[j] < top ? top : weights[j];  // NaN stays
+  const V shift = all(top == -INFINITY ? 0.0f : top);
+  const float* constants = exp_constants();
+  V sums = all(0.0f), dots = all(0.0f);
+  for (long j = 0; j < n; j += lanes) {
+    const V p = keep_first(exp(sub(load(weights + j), shift), constants), float(n - j), 0.0f);
+    sums = add(sums, p);
+    store(weights + j, p);
+  }
+  const float sum = total(sums);
+  const V by = all(sum == 0 ? 1.0f : sum);
+  for (long j = 0; j < n; j += lanes) {
+    const V a = div(load(weights + j), by);
+    const V da = keep_first(load(d_scores + j), float(n - j), 0.0f);
+    dots = fma(a, da, dots);
+    store(weights + j, a);
+  }
+  const V mean = all(total(dots));
+  for (long j = 0; j < n; j += lanes)
+    store(d_scores + j, mul(load(weights + j), sub(load(d_scores + j), mean)));
+}
+
+static void score_whole(const BackwardBlock& block) {
+  for (long column = 0; column < block.n; column += panel) {
+    for (long r = 0; r < block.rows; r += tile_rows) {
+      block.biased ? store_scores<true>(block, r, column) : store_scores<false>(block, r, column);
+    }
+  }
+  for (long r = 0; r < block.rows; ++r) {
+    const long seen = block.sees[r] < block.n ? block.sees[r] : block.n;
+    finish_row(block.weights + r * stride, block.d_scores + r * stride, seen);
+  }
+}
+
 void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E);
 void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E) {
   constexpr long width = 8;  // independent sums hide the latency
@@ -96,7 +162,7 @@ void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std:
 
 void softmax_backward(const BackwardBlock& block);
 void softmax_backward(const BackwardBlock& block) {
-  score_tiles(block);
+  block.whole ? score_whole(block) : score_tiles(block);
   sum_up(block);
 }
 

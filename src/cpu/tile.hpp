@@ -46,6 +46,28 @@ FOCI_INLINE void multiply(V (&c)[Rows][Vectors], const float* a, const float* b,
   }
 }
 
+/// tile (tile_rows, panel) += sum_k m(i,k) (q(i,k) - b(k,j))^2, m and q placed as a in multiply().
+/// By differences: where q and b are near each other a product form would lose their digits.
+template <long RowStep, long KStep>
+static __attribute__((noinline)) void add_distances(float* tile, const float* q, const float* m,
+                                                    const float* b, long K) {
+  V c[tile_rows][2];
+#pragma GCC unroll 32
+  for (int t = 0; t < 2 * tile_rows; ++t) c[t / 2][t % 2] = load(tile + t * lanes);
+  for (long k = 0; k < K; ++k, b += panel) {
+    const V left = load(b), right = load(b + lanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < tile_rows; ++i) {
+      const V x = all(q + i * RowStep + k * KStep), by = all(m + i * RowStep + k * KStep);
+      const V l = sub(x, left), r = sub(x, right);
+      c[i][0] = fma(mul(by, l), l, c[i][0]);
+      c[i][1] = fma(mul(by, r), r, c[i][1]);
+    }
+  }
+#pragma GCC unroll 32
+  for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
+}
+
 /// Constants read from memory: kept in registers the compiler would spill accumulators for them.
 struct alignas(64) ExpTable {
   float line[13][16];
@@ -87,10 +109,11 @@ enum : int {
   outgrown = 12 * 16  // how far scores may outgrow their maximum
 };
 
-/// e^x within 1.5 units in the last place for x >= -87, where it stays below that; NaN stays NaN
-/// (max gives back its second operand then). x must stay below 88.
-FOCI_INLINE V exp(V x, const float* constants) {
-  x = max(load(constants + lowest_exponent), x);
+/// e^x within 1.5 units in the last place, and 0 below x = -87; NaN stays NaN (max gives back its
+/// second operand then). x must stay below 88.
+FOCI_INLINE V exp(V score, const float* constants) {
+  const V lowest = load(constants + lowest_exponent);
+  const V x = max(lowest, score);
   const V magic = load(constants + rounding);
   const V t = fma(x, load(constants + log2_of_e), magic);
   const V n = sub(t, magic);
@@ -99,5 +122,5 @@ FOCI_INLINE V exp(V x, const float* constants) {
   V p = load(constants + 6 * 16);
 #pragma GCC unroll 8
   for (int i = 5; i >= 0; --i) p = fma(p, f, load(constants + i * 16));
-  return times_power(p, t);
+  return unless_below(score, lowest, times_power(p, t));
 }

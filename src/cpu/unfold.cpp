@@ -10,7 +10,7 @@ void Backward::keep_bias(const Meeting& at, const Work& work, const Room& room) 
   float* total = of(db_, at.s, at.h, M) + work.first;
   for (std::int64_t j = 0; j < work.count; ++j) total[j] += room.db[j];
   if (span_db_.empty()) return;
-  const std::int64_t head = geometry_.keys_per_head() ? at.h : at.h / R * R;
+  const std::int64_t head = at.h / R * R;
   float* shared = of(span_db_, at.s, head, M) + work.first;
   for (std::int64_t j = 0; j < work.count; ++j) shared[j] += room.db[j];
 }
@@ -30,12 +30,10 @@ static void lines_of(float* to, std::span<const float> panels, std::int64_t coun
 
 void Backward::unfold_keys(const Meeting& at, const Work& work, Room& room) {
   const std::int64_t R = p_.heads_per_key();
-  lines_of(room.lines.data(), room.dk, work.count, W_, isa_.panel);
-  const std::int64_t head = geometry_.keys_per_head() ? at.h : at.h / R * R;
-  const float* db = of(span_db_, at.s, head, p_.longest_m);
+  lines_of(room.lines.data(), room.dk, work.count, L_, isa_.panel);
+  const float* db = of(span_db_, at.s, at.h / R * R, p_.longest_m);
   geometry_.unfold_keys(at, work.first, work.count, room.lines.data(),
                         db ? db + work.first : nullptr, room.dk_lines.data());
-  if (geometry_.keys_per_head()) std::fill(room.dk.begin(), room.dk.end(), 0.0f);
 }
 
 /// dk and dv of the keys at hand: written, or kept where more is to come.
@@ -67,33 +65,38 @@ void Backward::finish_queries(const Gradients& to, std::int64_t s, std::int64_t 
     const Meeting at{s, g * R + r, span};
     for (std::int64_t first = rows.first; first < rows.last; first += block_rows)
       finish_rows(to, at, first, std::min(block_rows, rows.last - first), room);
-    const bool own = geometry_.keys_per_head() || r == 0;
-    if (own && !span_db_.empty()) geometry_.gather_keys(at, of(span_db_, s, at.h, p_.longest_m));
+  }
+}
+
+/// Rows of column panels (rows,D), summed over the parts.
+void Backward::sum_parts(float* to, std::span<float> array, const Meeting& at, std::int64_t first,
+                         std::int64_t rows) const {
+  const std::int64_t panel = isa_.panel, begin = geometry_.rows(at.s, at.span).first;
+  float* sum = panels_of(array, at, 0, first - begin);
+  for (std::int64_t part = 1; part < parts_; ++part) {
+    const float* more = panels_of(array, at, part, first - begin);
+    for (std::int64_t i = 0; i < block_rows * padded_D_; ++i) sum[i] += more[i];
+  }
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t d = 0; d < D_; d += panel) {
+      std::copy_n(sum + d * block_rows + i * panel, std::min(panel, D_ - d), to + i * D_ + d);
+    }
   }
 }
 
 void Backward::finish_rows(const Gradients& to, const Meeting& at, std::int64_t first,
                            std::int64_t rows, Room& room) {
   const Tokens& tokens = geometry_.tokens(at.s);
-  const std::int64_t D = p_.size.D, N = p_.longest_n, panel = isa_.panel;
-  const std::int64_t begin = geometry_.rows(at.s, at.span).first;
-  for (std::int64_t part = 1; part < parts_; ++part) {
-    float* sum = dq_of(at, 0, first - begin);
-    const float* more = dq_of(at, part, first - begin);
-    for (std::int64_t i = 0; i < block_rows * padded_W_; ++i) sum[i] += more[i];
-  }
-  const float* panels = dq_of(at, 0, first - begin);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t d = 0; d < W_; d += panel) {
-      std::copy_n(panels + d * block_rows + i * panel, std::min(panel, W_ - d),
-                  &room.rows[i * W_ + d]);
-    }
+  const std::int64_t D = D_, N = p_.longest_n;
+  sum_parts(room.rows.data(), dq_, at, first, rows);
+  if (wants_dm_) sum_parts(room.lines.data(), dm_, at, first, rows);
+  for (std::int64_t i = 0; i < rows && wants_dr_; ++i) {
     room.dr[i] = 0;
-    for (std::int64_t part = 0; part < parts_ && wants_dr_; ++part)
+    for (std::int64_t part = 0; part < parts_; ++part)
       room.dr[i] += of(dr_, at.s, at.h, parts_ * N)[part * N + first + i];
   }
   float* dq = room.q.data();
-  geometry_.unfold_queries(at, first, rows, room.rows.data(), wants_dr_ ? room.dr.data() : nullptr,
+  geometry_.unfold_queries(at, first, rows, {room.rows.data(), room.dr.data(), room.lines.data()},
                            dq);
   if (!late_q_.empty()) {
     std::copy_n(dq, rows * D, of(late_q_, at.s, at.h, N * D) + first * D);

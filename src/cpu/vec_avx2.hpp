@@ -22,6 +22,7 @@ FOCI_INLINE float fma_one(float a, float b, float c) { return __builtin_fmaf(a, 
 FOCI_INLINE V add(V a, V b) { return _mm256_add_ps(a, b); }
 FOCI_INLINE V sub(V a, V b) { return _mm256_sub_ps(a, b); }
 FOCI_INLINE V mul(V a, V b) { return _mm256_mul_ps(a, b); }
+FOCI_INLINE V div(V a, V b) { return _mm256_div_ps(a, b); }
 FOCI_INLINE V max(V a, V b) { return _mm256_max_ps(a, b); }
 FOCI_INLINE bool any_above(V a, V b) {
   return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0;
@@ -29,6 +30,10 @@ FOCI_INLINE bool any_above(V a, V b) {
 /// x where a > b, else y.
 FOCI_INLINE V where_above(V a, V b, V x, V y) {
   return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+/// x, and 0 where a < b; NaN counts as not below.
+FOCI_INLINE V unless_below(V a, V b, V x) {
+  return _mm256_and_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ), x);
 }
 /// The first `count` lanes of x, the rest `other`.
 FOCI_INLINE V keep_first(V x, float count, float other) {

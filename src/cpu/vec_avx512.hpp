@@ -21,11 +21,16 @@ FOCI_INLINE float fma_one(float a, float b, float c) { return __builtin_fmaf(a, 
 FOCI_INLINE V add(V a, V b) { return _mm512_add_ps(a, b); }
 FOCI_INLINE V sub(V a, V b) { return _mm512_sub_ps(a, b); }
 FOCI_INLINE V mul(V a, V b) { return _mm512_mul_ps(a, b); }
+FOCI_INLINE V div(V a, V b) { return _mm512_div_ps(a, b); }
 FOCI_INLINE V max(V a, V b) { return _mm512_maskz_max_ps(0xffff, a, b); }
 FOCI_INLINE bool any_above(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
 /// x where a > b, else y.
 FOCI_INLINE V where_above(V a, V b, V x, V y) {
   return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
+}
+/// x, and 0 where a < b; NaN counts as not below.
+FOCI_INLINE V unless_below(V a, V b, V x) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), x);
 }
 /// The first `count` lanes of x, the rest `other`.
 FOCI_INLINE V keep_first(V x, float count, float other) {

@@ -24,6 +24,7 @@ FOCI_INLINE float fma_one(float a, float b, float c) { return a * b + c; }
 FOCI_INLINE V add(V a, V b) { return a + b; }
 FOCI_INLINE V sub(V a, V b) { return a - b; }
 FOCI_INLINE V mul(V a, V b) { return a * b; }
+FOCI_INLINE V div(V a, V b) { return a / b; }
 FOCI_INLINE V max(V a, V b) { return a > b ? a : b; }
 FOCI_INLINE bool any_above(V a, V b) {
   const I above = a > b;
@@ -31,6 +32,8 @@ FOCI_INLINE bool any_above(V a, V b) {
 }
 /// x where a > b, else y.
 FOCI_INLINE V where_above(V a, V b, V x, V y) { return a > b ? x : y; }
+/// x, and 0 where a < b; NaN counts as not below.
+FOCI_INLINE V unless_below(V a, V b, V x) { return a < b ? all(0.0f) : x; }
 /// The first `count` lanes of x, the rest `other`.
 FOCI_INLINE V keep_first(V x, float count, float other) {
   const V index = {0, 1, 2, 3};
