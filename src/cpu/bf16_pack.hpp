@@ -3,10 +3,6 @@
 // 32 bits; panels hold 32 keys or columns side by side.
 // Included inside the namespace of one instruction set, after bf16_vector.hpp.
 
-FOCI_INLINE __mmask32 first_32(long count) {
-  return __mmask32(count >= 32 ? ~0u : count <= 0 ? 0 : (1u << count) - 1);
-}
-
 static inline std::int64_t keys_room(std::int64_t n, std::int64_t D) {
   return padded(n, panel) * padded(D, 32) / 2;
 }
@@ -17,7 +13,9 @@ static inline std::int64_t values_room(std::int64_t n, std::int64_t E) {
 /// Line `i` of `lines` from element x on, 32 of them, zero past the ends.
 FOCI_INLINE __m512i line_at(const NarrowLines& lines, long i, long x) {
   if (i >= lines.count) return _mm512_setzero_si512();
-  return _mm512_maskz_loadu_epi16(first_32(lines.width - x), lines.from + i * lines.step + x);
+  const std::uint16_t* from = lines.from + i * lines.step + x;
+  if (lines.width - x >= 32) return _mm512_loadu_si512(from);
+  return _mm512_maskz_loadu_epi16((1u << (lines.width - x)) - 1, from);
 }
 
 /// 16 x 16 of 32 bits, in place.

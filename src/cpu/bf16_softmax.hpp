@@ -20,7 +20,7 @@ struct Running {
   std::uint16_t* q;        // (parts, block_rows, D), as the products want it
   std::uint16_t* weights;  // (block_rows, stride)
   float* scores;           // products of a tile of rows with a panel of keys
-  float* o;                // (block_rows, E)
+  float* o;                // (block_rows, E), set by the first key block
   float* low;              // (block_rows) minus the maximum
   float* sum;              // (block_rows, lanes)
   float* squares;          // (block_rows, lanes)
@@ -31,6 +31,11 @@ struct Running {
   float scale;             // log2(e) times the block's
   int parts;               // of q: more than one where it has more bits than bf16
   long rows, D, E;         // padded
+};
+
+/// Rows [row, row + rows) and the panel of keys at `column` of the key block that starts at key.
+struct Tile {
+  long key, row, rows, column;
 };
 
 /// y of one row and one panel of keys. key: the panel's first.
@@ -71,9 +76,7 @@ static __attribute__((noinline)) void raise_maximum(const Running& run, const Fo
     if (fresh) run.low[r] = 0;
     V y[2];
     shift<Biased, Causal>(y, run, block, r, scores, key);
-    float line[panel], top = -INFINITY;
-    for (int j = 0; j < 2; ++j) store(line + j * lanes, y[j]);
-    for (long j = 0; j < panel; ++j) top = line[j] > top ? line[j] : top;
+    float top = largest(max(y[1], max(y[0], all(-INFINITY))));  // of what is a number
     if (!(top > (fresh ? -unset : outgrown))) {
       if (fresh) run.low[r] = unset;
       continue;
@@ -117,6 +120,7 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, c
       sum[i] = add(p[i][0], p[i][1]);
     }
   };
+  if (key == 0) raise_maximum<Biased, Causal>(run, block, r0, scores, key, column);
   exponentiate();
   const V most = max(max(sum[0], sum[1]), max(sum[2], sum[3]));
   if (__builtin_expect(any_above(most, all(limit)), 0)) {
@@ -132,81 +136,37 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, c
   }
 }
 
-template <bool Biased, bool Causal, bool Statistics>
-static void weigh_units(const Running& run, const ForwardBlock& block, long r, long rows,
-                        const float* scores, long key, long column) {
-  for (long i = 0; i < rows; i += unit)
-    weigh<Biased, Causal, Statistics>(run, block, r + i, scores + i * panel, key, column);
-}
-
-template <bool Statistics>
-static void weigh_rows(const Running& run, const ForwardBlock& block, long r, long rows,
-                       const float* scores, long key, long column) {
-  if (block.causal && run.sees[r] < key + panel) {
-    weigh_units<true, true, Statistics>(run, block, r, rows, scores, key, column);
-  } else if (block.biased || key + panel > block.n) {
-    weigh_units<true, false, Statistics>(run, block, r, rows, scores, key, column);
-  } else {
-    weigh_units<false, false, Statistics>(run, block, r, rows, scores, key, column);
+template <bool Biased, bool Causal, bool Statistics, class Between>
+FOCI_INLINE void weigh_units(const Running& run, const ForwardBlock& block, const Tile& at,
+                             const float* scores, Between between) {
+  for (long i = 0; i < at.rows; i += unit) {
+    between(i);
+    weigh<Biased, Causal, Statistics>(run, block, at.row + i, scores + i * panel,
+                                      at.key + at.column, at.column);
   }
 }
 
-/// Weights of a tile of rows and a panel of keys from their products.
-static void weigh_tile(const Running& run, const ForwardBlock& block, long r, long rows,
-                       const float* scores, long key, long column) {
+template <bool Statistics, class Between>
+FOCI_INLINE void weigh_rows(const Running& run, const ForwardBlock& block, const Tile& at,
+                            const float* scores, Between between) {
+  const long end = at.key + at.column + panel;
+  if (block.causal && run.sees[at.row] < end) {
+    weigh_units<true, true, Statistics>(run, block, at, scores, between);
+  } else if (block.biased || end > block.n) {
+    weigh_units<true, false, Statistics>(run, block, at, scores, between);
+  } else {
+    weigh_units<false, false, Statistics>(run, block, at, scores, between);
+  }
+}
+
+/// Weights of a tile from its products. between(i) is called before rows [i, i + unit).
+template <class Between>
+FOCI_INLINE void weigh_tile(const Running& run, const ForwardBlock& block, const Tile& at,
+                            const float* scores, Between between) {
   if (block.statistics) {
-    weigh_rows<true>(run, block, r, rows, scores, key, column);
+    weigh_rows<true>(run, block, at, scores, between);
   } else {
-    weigh_rows<false>(run, block, r, rows, scores, key, column);
-  }
-}
-
-/// The lowest index among the lanes that hold the largest score.
-static void find_largest(const Running& run, const ForwardBlock& block, long r, float inverse) {
-  float best = -INFINITY;
-  long at = -1;
-  for (long l = 0; l < lanes && run.low[r] != unset; ++l) {
-    const float score = run.best[r * lanes + l];
-    const long key = long(run.best_at[r * lanes + l]) + l;
-    if (score > best || (score == best && key < at)) {
-      best = score;
-      at = key;
-    }
-  }
-  const float largest = _mm512_cvtss_f32(exp2(all(best))) * inverse;
-  block.largest[r] = at < 0 ? 0.0f * inverse : largest < 1 ? largest : 1.0f;
-  block.largest_at[r] = at;
-}
-
-/// The maximum in natural units, but for what rounding the scale did to it.
-static double maximum(const Running& run, const ForwardBlock& block, long r) {
-  const double exact = double(block.scale) / run.scale;  // ln(2) where nothing was rounded
-  return -double(run.low[r]) * (block.scale == 0 ? double(ln_of_2) : exact);
-}
-
-static void finish_statistics(const Running& run, const ForwardBlock& block, long r, float sum) {
-  const bool empty = run.low[r] == unset && sum == sum;
-  const float inverse = empty ? 0.0f : 1.0f / sum;
-  find_largest(run, block, r, inverse);
-  block.sizes[r] = empty ? 0.0f : 1.0f;
-  const double squares = total(load(run.squares + r * lanes));
-  block.squares[r] = empty ? 0.0f : float(squares / (double(sum) * double(sum)));
-  const double mean = double(total(load(run.scored + r * lanes))) / double(sum);
-  const float entropy = empty ? 0.0f : float(log(double(sum)) - mean * 0.6931471805599453);
-  block.entropy[r] = entropy < 0x1p-21f ? 0.0f : entropy;  // what rounding leaves of 0
-}
-
-/// Divides by the sums; a row that saw nothing is zero.
-static void finish(const Running& run, const ForwardBlock& block) {
-  for (long r = 0; r < block.rows; ++r) {
-    const float sum = total(load(run.sum + r * lanes));
-    const bool empty = run.low[r] == unset && sum == sum;  // a NaN is something seen
-    const float inverse = empty ? 0.0f : 1.0f / sum;
-    for (long e = 0; e < block.E; ++e)  // + 0: zeros of unseen values may have any sign
-      block.o[r * block.E + e] = empty ? 0.0f : run.o[r * run.E + e] * inverse + 0.0f;
-    const double lse = double(logf(sum)) + maximum(run, block, r) + double(block.r[r]);
-    block.by[r] = empty ? -INFINITY : float(lse);
-    if (block.statistics) finish_statistics(run, block, r, sum);
+    weigh_rows<false>(run, block, at, scores, between);
   }
 }
 
@@ -233,7 +193,6 @@ static Running start(const NarrowForward& block, long tile, long scores) {
   take(run.low, block_rows);
   take(run.sees, block_rows);
   take(run.q, most_parts * block_rows * run.D);
-  for (long i = 0; i < run.rows * run.E; ++i) run.o[i] = 0;
   for (long i = 0; i < run.rows * lanes; ++i) run.sum[i] = 0;
   for (long i = 0; i < run.rows * lanes && block.statistics; ++i) {
     run.squares[i] = run.scored[i] = run.best_at[i] = 0;

@@ -32,10 +32,19 @@ FOCI_INLINE void store_pairs(std::uint16_t* to, V low, V high) {
 
 /// A mask of the first `count` lanes, of any count.
 FOCI_INLINE __mmask16 first_lanes(long count) {
-  return __mmask16(count >= lanes ? 0xffff : count <= 0 ? 0 : (1u << count) - 1);
+  const unsigned most = count < 0 ? 0 : count > lanes ? lanes : unsigned(count);
+  return __mmask16((1u << most) - 1);
 }
 FOCI_INLINE V keep(V x, __mmask16 which, float other) {
   return _mm512_mask_mov_ps(all(other), which, x);
+}
+
+FOCI_INLINE float largest(V x) {
+  const __m256 half = _mm256_max_ps(_mm512_maskz_extractf32x8_ps(0xff, x, 0),
+                                    _mm512_maskz_extractf32x8_ps(0xff, x, 1));
+  __m128 a = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+  return _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)));
 }
 
 /// 2^x within 2 units in the last place, 0 far below, infinity far above; NaN stays NaN. On [0, 1)

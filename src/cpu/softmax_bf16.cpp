@@ -15,6 +15,8 @@ namespace foci::cpu::avx512bf16 {
 
 #include "cpu/bf16_softmax.hpp"
 
+#include "cpu/bf16_finish.hpp"
+
 static constexpr int tile_rows = 8;
 
 /// c[i][j] += sum over pairs of a(i) b(j): rows of a every `step` bf16, b one line of 32 pairs
@@ -54,14 +56,17 @@ static void score(const Running& run, const ForwardBlock& block, long r, long ke
   }
 }
 
-/// o += weights x values of Rows rows and one or two vectors of columns, `pairs` from `from` on.
+/// o += weights x values of Rows rows and one or two vectors of columns; = where it is the first.
 template <int Rows, int Vectors>
 FOCI_INLINE void gather(float* o, long step, const std::uint16_t* weights, const float* values,
-                        long pairs) {
+                        long pairs, bool first) {
   V c[Rows][Vectors];
+  const __mmask16 kept = first ? 0 : 0xffff;
 #pragma GCC unroll 16
-  for (int t = 0; t < Rows * Vectors; ++t)
-    c[t / Vectors][t % Vectors] = load(o + (t / Vectors) * step + (t % Vectors) * lanes);
+  for (int t = 0; t < Rows * Vectors; ++t) {
+    const float* from = o + (t / Vectors) * step + (t % Vectors) * lanes;
+    c[t / Vectors][t % Vectors] = _mm512_maskz_loadu_ps(kept, from);
+  }
   multiply(c, weights, stride, values, pairs);
 #pragma GCC unroll 16
   for (int t = 0; t < Rows * Vectors; ++t)
@@ -74,7 +79,8 @@ template <int Vectors>
 static void gather_row(float* o, const std::uint16_t* weights, const float* values, long common,
                        long seen) {
   if (seen <= common) return;
-  gather<1, Vectors>(o, 0, weights + common, values + common / 2 * panel, (seen - common) / 2);
+  const long pairs = (seen - common) / 2;
+  gather<1, Vectors>(o, 0, weights + common, values + common / 2 * panel, pairs, false);
   if (seen % 2 == 0) return;
   float last[panel];
   const __m512i half = _mm512_set1_epi32(0xffff);
@@ -82,7 +88,7 @@ static void gather_row(float* o, const std::uint16_t* weights, const float* valu
     const __m512i pair = _mm512_loadu_si512(values + seen / 2 * panel + j * lanes);
     _mm512_storeu_si512(last + j * lanes, _mm512_and_si512(pair, half));
   }
-  gather<1, Vectors>(o, 0, weights + seen - 1, last, 1);
+  gather<1, Vectors>(o, 0, weights + seen - 1, last, 1, false);
 }
 
 /// One tile of rows, `Vectors` vectors of columns from e on, keys [key, key + count).
@@ -93,13 +99,9 @@ static void gather_tile(const Running& run, const ForwardBlock& block, long r, l
   const std::uint16_t* weights = run.weights + r * stride;
   const float* values = block.values + (e * padded(block.value_rows, panel) + key * panel) / 2;
   const long seen = run.sees[r] - key;  // rows see more and more
-  if (!block.causal || seen >= count) {
-    gather<tile_rows, Vectors>(o, run.E, weights, values, (count + 1) / 2);
-    return;
-  }
-  const long common = seen <= 0 ? 0 : seen / 2 * 2;
-  gather<tile_rows, Vectors>(o, run.E, weights, values, common / 2);
-  for (long i = 0; i < tile_rows; ++i) {
+  const long common = seen >= count ? (count + 1) / 2 * 2 : seen <= 0 ? 0 : seen / 2 * 2;
+  gather<tile_rows, Vectors>(o, run.E, weights, values, common / 2, key == 0);
+  for (long i = 0; i < tile_rows && common < count; ++i) {
     const long own = run.sees[r + i] - key;
     gather_row<Vectors>(o + i * run.E, weights + i * stride, values, common,
                         own < count ? own : count);
@@ -127,7 +129,7 @@ static void softmax_forward(const NarrowForward& block) {
       for (long r = 0; r < run.rows; r += tile_rows) {
         if (run.sees[r + tile_rows - 1] <= key + column) continue;
         score(run, block, r, key + column);
-        weigh_tile(run, block, r, tile_rows, run.scores, key + column, column);
+        weigh_tile(run, block, {key, r, tile_rows, column}, run.scores, [](long) {});
       }
     }
     gather_block(run, block, key, count);

@@ -249,10 +249,20 @@ inline Result attend(const NarrowKernels& kernels, const Problem& problem) {
   return to;
 }
 
-/// Every table this machine runs.
+#if defined(FOCI_AMX_EMULATED)
+namespace amx_emulated {
+extern const NarrowKernels kernels;
+}
+#endif
+
+/// Every table this machine runs, and AMX with arrays for tiles.
 inline std::vector<const NarrowKernels*> narrow_tables() {
   const auto here = available_narrow();
-  return {here.begin(), here.end()};
+  std::vector<const NarrowKernels*> tables(here.begin(), here.end());
+#if defined(FOCI_AMX_EMULATED)
+  if (!tables.empty()) tables.push_back(&amx_emulated::kernels);
+#endif
+  return tables;
 }
 
 }  // namespace foci::cpu
