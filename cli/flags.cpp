@@ -27,6 +27,16 @@ bool parses(std::string_view text, std::int64_t& count) {
   return fault == std::errc{} && end == text.data() + text.size() && count >= 0;
 }
 
+/// "naive,sgemm": each word one of those the flag knows.
+void check_list(const Flag& flag, const std::string& text, const std::vector<std::string>& words) {
+  for (const std::string& part : split(text, ',')) {
+    if (std::find(words.begin(), words.end(), part) != words.end()) continue;
+    throw Misuse(
+        fmt::format("--{} does not know '{}'{}", flag.name, shown(part), suggestion(part, words)),
+        "one of " + listed(words) + ", or several with commas");
+  }
+}
+
 void check_shape(const Flag& flag, const std::string& text) {
   constexpr std::string_view sizes[] = {"B", "H", "N", "D"};
   const auto parts = split(text, ',');
@@ -59,6 +69,8 @@ void check_value(const Flag& flag, const std::string& text) {
   const auto words = choices(flag.values);
   if (std::find(words.begin(), words.end(), text) != words.end()) return;
   if (flag.values == "SHAPE") return check_shape(flag, text);
+  if (flag.values.ends_with("|LIST")) return check_list(flag, text, words);
+  if (flag.values == "FLAGS") return;
   if (flag.values == "FILE") {
     if (text.empty()) throw Misuse(fmt::format("--{} is empty; it needs a file name", flag.name));
     return;

@@ -14,8 +14,8 @@ namespace foci::cli {
 /// Flag names without dashes and their text; a bare flag has the text "true".
 using Words = std::map<std::string, std::string>;
 
-/// `values` is "dot|flat", "NUMBER", "NUMBER|auto", "COUNT", "SHAPE", "FILE", or empty for a
-/// switch.
+/// `values` is "dot|flat", "all|naive|LIST" (several with commas), "NUMBER", "NUMBER|auto",
+/// "COUNT", "SHAPE", "FILE", "FLAGS" (of the same verb, as name=value), or empty for a switch.
 struct Flag {
   std::string_view name;
   std::string_view values;

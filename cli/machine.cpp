@@ -5,12 +5,26 @@
 #include "cli/suggest.hpp"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sched.h>
 
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
 namespace foci::cli {
+
+namespace {
+
+constexpr double kibibyte = 1024;
+
+/// Begins the count of VmHWM again. False where Linux does not allow it.
+bool forget_peak() {
+  std::ofstream file("/proc/self/clear_refs");
+  return bool(file << "5" << std::flush);
+}
+
+}  // namespace
 
 std::string cpu_model() {
   std::ifstream facts("/proc/cpuinfo");
@@ -47,6 +61,24 @@ std::vector<std::string> instruction_sets() {
   sets.emplace_back("neon");
 #endif
   return sets;
+}
+
+std::string program_folder() {
+  std::error_code fault;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", fault);
+  return fault ? std::string() : path.parent_path().string();
+}
+
+std::optional<std::size_t> peak_resident(const std::function<void()>& task) {
+  malloc_trim(0);  // what was freed before is not the task's
+  const bool counted = forget_peak();
+  task();
+  std::ifstream facts("/proc/self/status");
+  std::string line;
+  while (counted && std::getline(facts, line)) {
+    if (line.starts_with("VmHWM:")) return std::size_t(kibibyte * std::stod(line.substr(6)));
+  }
+  return {};
 }
 
 }  // namespace foci::cli

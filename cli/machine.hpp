@@ -2,6 +2,9 @@
 // What a measurement was made on: the processor, its cores, and the commit that was built.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,5 +18,12 @@ std::string machine_text();
 std::string commit_text();
 /// Instruction sets of this processor that kernels care about.
 std::vector<std::string> instruction_sets();
+
+/// The folder of the running program; empty when Linux does not say.
+std::string program_folder();
+
+/// The most memory this process had resident while `task` ran, everything it holds counted; nothing
+/// where Linux does not let a process begin that count anew.
+std::optional<std::size_t> peak_resident(const std::function<void()>& task);
 
 }  // namespace foci::cli

@@ -91,6 +91,11 @@ Tensor made_gradient(const Sizes& s, std::uint64_t seed) {
   return normal(draw, {s.B, s.H, s.N, s.E}, 1, 1);
 }
 
+Tensor made_key_bias(const Sizes& s, std::uint64_t seed) {
+  Normal draw(seed + 1);
+  return normal(draw, {s.B, s.H, s.M}, 1, 1);
+}
+
 Problem made_problem(const Sizes& s, const Options& how, std::uint64_t seed) {
   check_memory(s);
   Normal draw(seed);

@@ -24,6 +24,9 @@ Problem made_problem(const Sizes& sizes, const Options& how, std::uint64_t seed)
 /// A gradient of o for a problem that came without one, in f64.
 Tensor made_gradient(const Sizes& sizes, std::uint64_t seed);
 
+/// A bias per key and query head, (B,H,M) in f64.
+Tensor made_key_bias(const Sizes& sizes, std::uint64_t seed);
+
 /// Independent N(0,1) numbers; the same seed gives the same numbers everywhere.
 class Normal {
  public:

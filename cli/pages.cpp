@@ -12,6 +12,7 @@ constexpr std::string_view metric_group = "The metric: how near a query and a ke
 constexpr std::string_view weighting_group = "The weighting: how scores become weights";
 constexpr std::string_view tensor_group = "The tensors";
 constexpr std::string_view running_group = "Running";
+constexpr std::string_view beside_group = "Timed beside it";
 constexpr std::string_view output_group = "Output";
 
 using Flags = std::vector<Flag>;
@@ -174,30 +175,46 @@ VerbPage check_page() {
        "largest value."}};
 }
 
+Flags bench_flags() {
+  return {
+      {"pass", "forward|backward|both", "forward", running_group, "what is timed"},
+      {"stats", "", "", running_group, "compute the row statistics too"},
+      {"key-bias", "", "", running_group, "add a made bias per key to the scores"},
+      {"turns", "COUNT", "9", running_group,
+       "turns that each contestant gets; the best of all its runs counts"},
+      {"versus", "FLAGS", "", beside_group,
+       "another of ours with these flags changed, as name=value with spaces between them: "
+       "'metric=dot stats=false', 'threads=1', 'shape=1,8,4096,64'"},
+      {"peers", "all|none|sgemm|naive|torch|torch-sdpa|torch-eager|LIST", "all", beside_group,
+       "who else; several with commas; all takes those it finds"},
+  };
+}
+
 VerbPage bench_page() {
   return {"bench",
-          "Times one mechanism after checking its result, beside plain softmax attention in the "
-          "same run.",
+          "Times one mechanism after checking its result, beside another of ours and beside peers "
+          "in the same run.",
           {{"forward pass", "foci bench --shape 1,8,256,64 --metric layer-change"},
            {"forward and backward, causal, for a program",
             "foci bench --shape 1,4,128,64 --pass both --causal --json"},
-           {"what the row statistics cost", "foci bench --shape 1,8,256,64 --stats"}},
-          together({shape_flags("1,4,256,64"),
-                    {{"pass", "forward|backward|both", "forward", running_group, "what is timed"},
-                     {"stats", "", "", running_group, "compute the row statistics too"}},
-                    metric_flags(),
-                    weighting_flags(),
-                    running_flags("f32"),
-                    common_flags()}),
+           {"what the metric costs", "foci bench --metric layer-change --versus metric=dot"},
+           {"how near to the machine's own matrix multiplication",
+            "foci bench --shape 1,8,1024,64 --threads 1 --peers sgemm"}},
+          together({shape_flags("1,4,256,64"), bench_flags(), metric_flags(), weighting_flags(),
+                    running_flags("f32"), common_flags()}),
           {},
           {},
-          {"seconds is the best of several repetitions, spread the median's distance from it, "
-           "peak_bytes the "
-           "tensors and the workspace (a call allocates nothing). FLOPs: forward 2 B H N M (D + "
-           "E), backward "
-           "2.5 times that, half of it when causal. The peer `naive` is softmax dot attention with "
-           "the whole "
-           "N x M matrix in memory, timed in turn with ours."}};
+          {"seconds is the best of all runs, spread the median's distance from it; the contestants "
+           "take turns, and a turn is one run or as many as fit into 20 ms. peak_bytes counts the "
+           "tensors and the workspace of a call (it allocates nothing else), peak_rss_bytes the "
+           "most memory the whole process had resident during the first run of ours. FLOPs: "
+           "forward 2 B H N M (D + E), backward 2.5 times that, half of it when causal.",
+           "Peers, all with as many threads as ours: sgemm is OpenBLAS multiplying two 2048 x 2048 "
+           "matrices, of_sgemm our rate as a share of its; naive is softmax dot attention with the "
+           "whole N x M matrix in memory; torch-sdpa and torch-eager are torch's fused attention "
+           "and the same written out, run by the first python with torch ($FOCI_PYTHON, python3, "
+           "/usr/bin/python3). The attention of peers is softmax dot attention, whatever the "
+           "metric."}};
 }
 
 VerbPage compare_page() {

@@ -10,11 +10,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 namespace foci::cli {
 namespace {
 
-constexpr std::int64_t most_threads = 4096;
+constexpr std::int64_t most_threads = 4096, most_turns = 10000;
 constexpr std::int64_t largest_size = std::int64_t{1} << 40;
 
 bool is_on(const Words& words, const std::string& flag) {
@@ -109,15 +110,83 @@ Check check_of(const Words& words) {
   return check;
 }
 
-Bench bench_of(const Words& words) {
+Timed timed_of(const Words& words) {
   const std::string pass = text_or(words, "pass", "forward");
-  return {.common = common_of(words),
-          .sizes = sizes_of(words, "1,4,256,64"),
+  return {.sizes = sizes_of(words, "1,4,256,64"),
           .mechanism = mechanism_of(words),
           .pass = pass == "forward"    ? Pass::forward
                   : pass == "backward" ? Pass::backward
                                        : Pass::both,
-          .stats = is_on(words, "stats")};
+          .stats = is_on(words, "stats"),
+          .key_bias = is_on(words, "key-bias"),
+          .threads = common_of(words).threads};
+}
+
+/// "metric=dot stats" -> {metric: dot, stats: true}
+Words words_of_versus(const std::string& text) {
+  static const std::set<std::string> shared = {"device", "seed",  "json",  "quiet",
+                                               "help",   "peers", "turns", "versus"};
+  std::vector<std::string> names;
+  for (const Flag& flag : find_verb("bench")->flags) {
+    if (!shared.contains(std::string(flag.name))) names.emplace_back(flag.name);
+  }
+  Words words;
+  for (const std::string& part : split(text, ' ')) {
+    if (part.empty()) continue;
+    const std::size_t equals = part.find('=');
+    std::string name = part.substr(0, equals);
+    name.erase(0, name.find_first_not_of('-'));
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw Misuse(
+          fmt::format("--versus cannot change '{}'{}", shown(name), suggestion(name, names)),
+          "flags of ours as name=value with spaces between them: --versus 'metric=dot "
+          "stats=false'");
+    }
+    words[name] = equals == std::string::npos ? "true" : part.substr(equals + 1);
+  }
+  for (const Flag& flag : find_verb("bench")->flags) {
+    const auto found = words.find(std::string(flag.name));
+    if (found != words.end()) check_value(flag, found->second);
+  }
+  if (words.empty()) throw Misuse("--versus is empty; it needs a flag to change: metric=dot");
+  return words;
+}
+
+PeerChoice peers_of(const Words& words) {
+  const std::string text = text_or(words, "peers", "all");
+  if (text == "none") return {};
+  if (text == "all") return {.names = {"sgemm", "naive", "torch-sdpa", "torch-eager"}, .words = {}};
+  PeerChoice choice{.names = {}, .words = split(text, ',')};
+  for (const std::string& word : choice.words) {
+    if (word == "all" || word == "none") {
+      throw Misuse(fmt::format("--peers {}: {} stands alone", shown(text), word));
+    }
+    const auto names = word == "torch" ? split("torch-sdpa,torch-eager", ',') : split(word, ',');
+    for (const std::string& name : names) {
+      const auto known = std::find(choice.names.begin(), choice.names.end(), name);
+      if (known == choice.names.end()) choice.names.push_back(name);
+    }
+  }
+  return choice;
+}
+
+Bench bench_of(const Words& words) {
+  Bench bench{.common = common_of(words),
+              .ours = timed_of(words),
+              .versus = {},
+              .peers = peers_of(words),
+              .turns = 0};
+  const std::int64_t turns = size_of_flag(words, "turns", 9);
+  if (turns > most_turns) {
+    throw Misuse(fmt::format("--turns {} is more than {}", turns, most_turns));
+  }
+  bench.turns = int(turns);
+  if (words.count("versus") > 0) {
+    const std::string& text = words.at("versus");
+    const Words other = overruled(words, words_of_versus(text));
+    bench.versus = Versus{.text = text, .timed = timed_of(other)};
+  }
+  return bench;
 }
 
 Compare compare_of(const Words& words) {

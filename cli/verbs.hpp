@@ -51,12 +51,33 @@ struct Check {
 
 enum class Pass { forward, backward, both };
 
-struct Bench {
-  Common common;
+/// One mechanism of ours at one shape, as it is timed.
+struct Timed {
   Sizes sizes;
   Mechanism mechanism;
   Pass pass = Pass::forward;
   bool stats = false;
+  bool key_bias = false;
+  int threads = 0;  ///< 0 = one per core
+};
+
+struct Versus {
+  std::string text;  ///< as it was given
+  Timed timed;
+};
+
+/// Who else is timed.
+struct PeerChoice {
+  std::vector<std::string> names;  ///< sgemm, naive, torch-sdpa, torch-eager
+  std::vector<std::string> words;  ///< those that must be there: names, or torch for either
+};
+
+struct Bench {
+  Common common;
+  Timed ours;
+  std::optional<Versus> versus;
+  PeerChoice peers;
+  int turns = 9;
 };
 
 struct Compare {

@@ -17,6 +17,7 @@ needed() {
       echo "nlohmann-json3-dev <nlohmann/json.hpp>"
       echo "libfmt-dev <fmt/format.h>"
       echo "libcli11-dev <CLI/CLI.hpp>"
+      echo "libopenblas-dev <cblas.h>"
       ;;
     lint)
       echo "clang-format-14 clang-format-14"

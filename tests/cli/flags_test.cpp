@@ -15,10 +15,11 @@ using namespace cli_test;
 
 /// Fields that differ from run to run by nature, and those that only repeat the flags.
 void drop_fields(nlohmann::json& value) {
-  constexpr const char* times[] = {"seconds", "spread", "gflops", "repetitions", "peers"};
-  constexpr const char* echoes[] = {"in",    "out",      "options", "metric", "weighting",
-                                    "dtype", "pass",     "seed",    "causal", "stats",
-                                    "shape", "kv_heads", "keys",    "values", "checked_shape"};
+  constexpr const char* times[] = {"seconds", "spread", "gflops",   "repetitions",
+                                   "peers",   "ratio",  "of_sgemm", "peak_rss_bytes"};
+  constexpr const char* echoes[] = {
+      "in",     "out",   "options", "metric",   "weighting", "dtype",  "pass",          "seed",
+      "causal", "stats", "shape",   "kv_heads", "keys",      "values", "checked_shape", "key_bias"};
   if (value.is_object()) {
     for (const char* name : times) value.erase(name);
     for (const char* name : echoes) value.erase(name);
@@ -159,9 +160,13 @@ std::map<std::string, Verb> verbs() {
                   {{"in", {{"--json"}, {"--in", in}}},
                    {"flags-from-metadata", {{"--json", "--in", in}, {"--flags-from-metadata"}}},
                    {"seed", {{"--json"}, {"--seed", "4"}}}}};
-  all["bench"] = {{"bench", "--shape", "1,2,9,4"},
+  all["bench"] = {{"bench", "--shape", "1,2,9,4", "--turns", "1", "--peers", "naive"},
                   {{"pass", {{"--json"}, {"--pass", "both"}}},
                    {"stats", {{"--json"}, {"--stats"}}},
+                   {"key-bias", {{"--json"}, {"--key-bias"}}},
+                   {"turns", {{"--json"}, {"--turns", "2"}}},
+                   {"versus", {{"--json"}, {"--versus", "metric=layer-change"}}},
+                   {"peers", {{}, {"--peers", "none"}}},
                    {"seed", {{"--json"}, {"--seed", "4"}}}}};
   all["bench"].changes["metric-grad"] = {
       {"--json", "--metric", "key-covariance", "--pass", "backward"},

@@ -97,24 +97,30 @@ TEST(Json, Check) {
 
 TEST(Json, Bench) {
   const auto result = json_of({"bench", "--shape", "2,4,12,8", "--kv-heads", "2", "--keys", "20",
-                               "--causal", "--pass", "both", "--threads", "2"});
-  EXPECT_EQ(names_of(result),
-            (Names{"shape",   "kv_heads",    "keys",          "values",      "metric", "weighting",
-                   "options", "backend",     "dtype",         "pass",        "causal", "stats",
-                   "threads", "seconds",     "spread",        "repetitions", "gflops", "peak_bytes",
-                   "error",   "naive_error", "checked_shape", "tensors",     "peers",  "machine",
-                   "commit",  "flags"}));
+                               "--causal", "--pass", "both", "--threads", "2", "--peers", "naive"});
+  EXPECT_EQ(
+      names_of(result),
+      (Names{"shape",      "kv_heads", "keys",  "values",       "metric",        "weighting",
+             "options",    "backend",  "dtype", "pass",         "causal",        "stats",
+             "key_bias",   "threads",  "turns", "seconds",      "spread",        "repetitions",
+             "gflops",     "of_sgemm", "error", "tensors",      "naive_error",   "peak_rss_bytes",
+             "peak_bytes", "versus",   "peers", "absent_peers", "checked_shape", "machine",
+             "commit",     "flags"}));
   EXPECT_EQ(result.at("shape"), nlohmann::json({2, 4, 12, 8}));
   EXPECT_EQ(result.at("checked_shape"), result.at("shape"));
-  EXPECT_EQ(names_of(result.at("peers").at("naive")), (Names{"seconds", "gflops"}));
+  EXPECT_TRUE(result.at("versus").is_null());
+  EXPECT_TRUE(result.at("of_sgemm").is_null());
+  EXPECT_EQ(names_of(result.at("peers").at("naive")),
+            (Names{"seconds", "spread", "repetitions", "gflops", "what", "difference"}));
+  EXPECT_LT(result.at("peers").at("naive").at("difference").get<double>(), 1e-4);
   const double flops = 3.5 * 0.5 * 4 * 2 * 4 * 12 * 20 * 8;
   const double seconds = result.at("seconds").get<double>();
   EXPECT_NEAR(result.at("gflops").get<double>() * seconds * 1e9, flops, 1e-6 * flops);
 }
 
 TEST(Json, BenchOfALargeShapeSaysWhatItChecked) {
-  const auto result = json_of(
-      {"bench", "--shape", "1,2,1200,64", "--kv-heads", "1", "--weighting", "decay", "--causal"});
+  const auto result = json_of({"bench", "--shape", "1,2,1200,64", "--kv-heads", "1", "--weighting",
+                               "decay", "--causal", "--peers", "none", "--turns", "1"});
   EXPECT_EQ(result.at("checked_shape"), nlohmann::json({1, 2, 97, 64}));
 }
 

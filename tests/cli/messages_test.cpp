@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bad input from the command line, case by case: the exit status, one line that says what is wrong
 // (and perhaps a hint), nothing on standard output, and no file where the result would have been.
+#include "cli/bad_contest.hpp"
 #include "cli/bad_input.hpp"
 
 #include <gtest/gtest.h>
@@ -46,6 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Words, BadInput, testing::ValuesIn(bad_words()), name_o
 INSTANTIATE_TEST_SUITE_P(Options, BadInput, testing::ValuesIn(bad_options()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Pairs, BadInput, testing::ValuesIn(bad_pairs()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Shapes, BadInput, testing::ValuesIn(bad_shapes()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Contests, BadInput, testing::ValuesIn(bad_contests()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Tensors, BadInput, testing::ValuesIn(bad_tensors()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Files, BadInput, testing::ValuesIn(bad_files()), name_of_case);
 

@@ -233,15 +233,43 @@ TEST(Parse, MakesPlainStructs) {
   const auto bench = std::get<foci::cli::Bench>(
       parse({"bench", "--shape", "2,6,8,4", "--kv-heads=3", "--metric", "key-covariance", "--ridge",
              "1e-3", "--causal", "--period", "16", "--pass", "both"}));
-  EXPECT_EQ(bench.sizes.G, 3);
-  EXPECT_EQ(bench.sizes.M, 8);
-  EXPECT_EQ(bench.pass, foci::cli::Pass::both);
-  const auto& metric = std::get<foci::KeyCovariance>(bench.mechanism.how.metric);
+  EXPECT_EQ(bench.ours.sizes.G, 3);
+  EXPECT_EQ(bench.ours.sizes.M, 8);
+  EXPECT_EQ(bench.ours.pass, foci::cli::Pass::both);
+  EXPECT_EQ(bench.turns, 9);
+  const auto& metric = std::get<foci::KeyCovariance>(bench.ours.mechanism.how.metric);
   EXPECT_EQ(metric.ridge, 1e-3);
   EXPECT_EQ(metric.period, 16);
-  EXPECT_TRUE(bench.mechanism.how.causal);
+  EXPECT_TRUE(bench.ours.mechanism.how.causal);
   EXPECT_TRUE(std::holds_alternative<foci::cli::Version>(parse({"--version"})));
   EXPECT_THROW(parse({"bench", "--metric"}), foci::cli::Misuse);
+}
+
+TEST(Parse, VersusIsOursWithFlagsChanged) {
+  const auto bench =
+      std::get<foci::cli::Bench>(parse({"bench", "--shape", "1,6,8,4", "--metric", "key-covariance",
+                                        "--ridge", "1e-3", "--stats", "--threads", "2", "--versus",
+                                        "metric=random  --floor=0.5 stats=false "
+                                        "threads=1 causal"}));
+  ASSERT_TRUE(bench.versus.has_value());
+  const foci::cli::Timed& other = bench.versus->timed;
+  EXPECT_EQ(std::get<foci::Random>(other.mechanism.how.metric).floor, 0.5);
+  EXPECT_TRUE(bench.ours.stats && !other.stats);
+  EXPECT_TRUE(other.mechanism.how.causal && !bench.ours.mechanism.how.causal);
+  EXPECT_EQ(other.threads, 1);
+  EXPECT_EQ(other.sizes.H, 6);
+}
+
+TEST(Parse, PeersByName) {
+  using Words = std::vector<std::string>;
+  const auto peers = [](const std::string& text) {
+    return std::get<foci::cli::Bench>(parse({"bench", "--peers", text})).peers;
+  };
+  EXPECT_EQ(peers("none").names, Words{});
+  EXPECT_EQ(peers("all").names, (Words{"sgemm", "naive", "torch-sdpa", "torch-eager"}));
+  EXPECT_EQ(peers("all").words, Words{});
+  EXPECT_EQ(peers("torch-eager,naive,torch").names, (Words{"torch-eager", "naive", "torch-sdpa"}));
+  EXPECT_EQ(peers("torch").words, Words{"torch"});
 }
 
 TEST(Suggest, CountsTypingErrors) {

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a user can get wrong about who is timed beside us, with the words the answer must hold.
+#pragma once
+
+#include "cli/bad_input.hpp"
+
+namespace cli_test {
+
+/// What is timed beside us.
+inline std::vector<Bad> bad_contests() {
+  const auto bench = [](const Words& more) { return Words{"bench", "--shape", "1,1,4,4"} + more; };
+  return {
+      {"unknown_peer", bench({"--peers", "naive,sgem"}), 2,
+       "--peers does not know 'sgem'; did you mean sgemm?"},
+      {"no_peer", bench({"--peers", "naive,"}), 2, "--peers does not know ''"},
+      {"all_and_one", bench({"--peers", "all,naive"}), 2, "--peers all,naive: all stands alone"},
+      {"no_turns", bench({"--turns", "0"}), 2, "--turns 0 is not a size"},
+      {"endless_turns", bench({"--turns", "10001"}), 2, "--turns 10001 is more than 10000"},
+      {"versus_nothing", bench({"--versus", " "}), 2, "--versus is empty"},
+      {"versus_unknown", bench({"--versus", "metrc=dot"}), 2,
+       "--versus cannot change 'metrc'; did you mean metric?"},
+      {"versus_output", bench({"--versus", "json"}), 2, "--versus cannot change 'json'"},
+      {"versus_value", bench({"--versus", "metric=dott"}), 2, "--metric does not know 'dott'"},
+      {"versus_switch", bench({"--versus", "stats=2"}), 2, "--stats is a switch"},
+      {"versus_misfit", bench({"--versus", "ridge=2"}), 2,
+       "--ridge belongs to --metric key-covariance"},
+      {"versus_heads", bench({"--versus", "kv-heads=3"}), 2, "--kv-heads 3 does not divide"},
+      {"bias_without_scores", bench({"--key-bias", "--weighting", "linear"}), 2,
+       "has no scores to add a key_bias to"},
+  };
+}
+
+}  // namespace cli_test
