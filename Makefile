@@ -8,7 +8,7 @@ BUILD := cmake --build --preset
 TEST := ctest --preset
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test compare sanitize fuzz lint kernels docs install clean
+.PHONY: help setup build test compare bench sanitize fuzz lint kernels docs install clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,11 @@ test: build ## build, then run every test
 
 compare: build ## all mechanisms side by side: error, time, memory, concentration
 	@build/foci compare
+
+bench: build ## measure every speed line on this machine (ONLY=REGEX for some of them)
+	@tools/setup.sh bench || echo "make bench: without torch"
+	@python3 bench/suite.py --only '$(ONLY)'
+	@python3 tools/performance.py > docs/performance.md
 
 sanitize: build-asan/build.ninja build-tsan/build.ninja ## quick tests under ASan, UBSan, TSan
 	@$(BUILD) asan -j $(JOBS)
@@ -47,7 +52,7 @@ kernels: build-cuda/build.ninja ## compile everything that runs on a GPU (needs 
 	@$(BUILD) cuda -j $(JOBS) --target kernels
 	@$(TEST) cuda
 
-docs: build ## draw the pictures and the README's table again
+docs: build ## make pictures, the README's table and the page of speeds again
 	@tools/docs.sh build
 
 install: build ## install into PREFIX (/usr/local)

@@ -93,7 +93,7 @@ void remark_on_names(Remarks& remarks, const Safetensors& file) {
 
 Json options_json(const Done& done) {
   Json options = resolved(done.how, done.sizes.D);
-  options["backend"] = backend_name(done.how.backend);
+  options["backend"] = backend_name(done.how, done.dtype);
   options["dtype"] = std::string(name_of(done.dtype));
   return options;
 }
@@ -136,7 +136,7 @@ void print_result(const Attend& verb, const Done& done, const Remarks& remarks) 
              painted("rows     ", Paint::bold), mean_of(done.tensors.at("concentration")),
              mean_of(done.tensors.at("effective_keys")), s.M);
   fmt::print("{} {} on {} {}, {} thread{}\n", painted("time     ", Paint::bold),
-             seconds_text(done.seconds), backend_name(done.how.backend), name_of(done.dtype),
+             seconds_text(done.seconds), backend_name(done.how, done.dtype), name_of(done.dtype),
              done.threads, done.threads == 1 ? "" : "s");
   fmt::print("{} {} ({})\n", painted("wrote    ", Paint::bold), shown(verb.out), listed(names));
 }

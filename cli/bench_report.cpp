@@ -79,7 +79,7 @@ void print_heading(const BenchReport& report) {
   const int threads = report.ours.threads().threads();
   fmt::print("{}{}\n{} {} {}, {} pass{}, {} heads on {}, {} queries, {} keys, {} thread{}\n",
              described(timed.mechanism.how, s.D), timed.key_bias ? ", key_bias" : "",
-             backend_name(timed.mechanism.how.backend), name_of(report.ours.dtype()),
+             backend_name(timed.mechanism.how, report.ours.dtype()), name_of(report.ours.dtype()),
              machine_text(), pass_name(timed.pass), timed.pass == Pass::both ? "es" : "", s.B * s.H,
              s.B * s.G, s.N, s.M, threads, threads == 1 ? "" : "s");
 }
@@ -91,8 +91,8 @@ void print_table(const BenchReport& report) {
     table.add({name, seconds_text(times.best()), seconds_text(times.spread()),
                number_text(gflops(flops, times)), memory, note});
   };
-  add(backend_name(report.verb.ours.mechanism.how.backend), report.times, report.ours.flops(),
-      bytes_text(report.ours.call().bytes()), "");
+  add(backend_name(report.verb.ours.mechanism.how, report.ours.dtype()), report.times,
+      report.ours.flops(), bytes_text(report.ours.call().bytes()), "");
   if (report.versus != nullptr) {
     add("versus " + report.verb.versus->text, report.versus_times, report.versus->flops(),
         bytes_text(report.versus->call().bytes()),
@@ -120,7 +120,7 @@ Json json_of(const BenchReport& report, const Json& flags) {
           {"metric", metric_name(how.metric)},
           {"weighting", weighting_name(how.weighting)},
           {"options", resolved(how, s.D)},
-          {"backend", backend_name(how.backend)},
+          {"backend", backend_name(how, report.ours.dtype())},
           {"dtype", std::string(name_of(report.ours.dtype()))},
           {"pass", pass_name(timed.pass)},
           {"causal", how.causal},

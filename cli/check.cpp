@@ -108,7 +108,7 @@ void print_result(const Subject& subject, const std::vector<Finding>& findings, 
     for (const Finding& finding : findings) tensors.push_back(json_of(finding));
     print_json({{"shape", {s.B, s.H, s.N, s.D}},
                 {"options", resolved(subject.how, s.D)},
-                {"backend", backend_name(subject.how.backend)},
+                {"backend", backend_name(subject.how, subject.dtype)},
                 {"dtype", std::string(name_of(subject.dtype))},
                 {"threads", subject.threads},
                 {"error", top.error},
@@ -122,7 +122,7 @@ void print_result(const Subject& subject, const std::vector<Finding>& findings, 
   remarks.print();
   if (verb.common.quiet) return;
   fmt::print("{}\n{} {} against ref f64 on {}, q {}\n", described(subject.how, s.D),
-             backend_name(subject.how.backend), name_of(subject.dtype),
+             backend_name(subject.how, subject.dtype), name_of(subject.dtype),
              verb.in ? shown(*verb.in) : "made tensors",
              to_string(subject.problem.view("q").sizes()));
   Table table({"tensor", "against", "error", "naive error", "tolerance", ""});

@@ -123,6 +123,7 @@ Json json_of(const Compare& verb, const std::vector<Row>& rows, const std::vecto
     mechanisms.push_back({{"metric", metric_name(row.how.metric)},
                           {"weighting", weighting_name(row.how.weighting)},
                           {"options", resolved(row.how, s.D)},
+                          {"backend", backend_name(row.how, verb.dtype)},
                           {"supported", true},
                           {"why_not", ""},
                           {"error", row.error},
@@ -144,7 +145,9 @@ Json json_of(const Compare& verb, const std::vector<Row>& rows, const std::vecto
           {"tensors", made_means},
           {"seed", verb.common.seed},
           {"dtype", std::string(name_of(verb.dtype))},
-          {"backend", backend_name(verb.backend)},
+          {"backend", verb.backend == Backend::automatic
+                          ? "automatic"
+                          : backend_name({.backend = verb.backend}, verb.dtype)},
           {"machine", machine_text()},
           {"commit", commit_text()},
           {"mechanisms", mechanisms},
@@ -156,13 +159,15 @@ void print_result(const Compare& verb, const std::vector<Row>& rows,
   const Sizes& s = verb.sizes;
   if (!verb.common.quiet) {
     fmt::print("{}\n", made_means);
-    fmt::print("shape {},{},{},{}, {} keys, seed {}, {} {} on {}\n\n", s.B, s.H, s.N, s.D, s.M,
-               verb.common.seed, backend_name(verb.backend), name_of(verb.dtype), machine_text());
+    fmt::print("shape {},{},{},{}, {} keys, seed {}, {} on {}\n\n", s.B, s.H, s.N, s.D, s.M,
+               verb.common.seed, name_of(verb.dtype), machine_text());
   }
-  Table table({"mechanism", "error", "time", "memory", "concentration", "effective keys"});
+  Table table(
+      {"mechanism", "backend", "error", "time", "memory", "concentration", "effective keys"});
   for (const Row& row : rows) {
-    table.add({title(row.how), number_text(row.error), seconds_text(row.seconds),
-               bytes_text(row.bytes), fmt::format("{:.3f}", row.concentration),
+    table.add({title(row.how), backend_name(row.how, verb.dtype), number_text(row.error),
+               seconds_text(row.seconds), bytes_text(row.bytes),
+               fmt::format("{:.3f}", row.concentration),
                fmt::format("{:.1f}", row.effective_keys)});
   }
   table.print();

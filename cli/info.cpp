@@ -69,7 +69,7 @@ Json json_of(const std::vector<Support>& cells, const Info& verb) {
       {"commit", commit_text()},
       {"backends", built},
       {"absent", absent},
-      {"isas", {"portable"}},
+      {"isas", isas()},
       {"devices", {"cpu"}},
       {"machine", {{"model", cpu_model()}, {"cores", cpu_cores()}, {"has", instruction_sets()}}},
       {"threads", Executor(verb.common.threads).threads()},
@@ -142,7 +142,7 @@ int run(const Info& verb) {
   fmt::print("device  cpu  {}, {} thread{} by --threads\n", machine_text(), threads,
              threads == 1 ? "" : "s");
   if (verb.common.quiet) return 0;
-  fmt::print("isa     portable (the processor has {}; ref uses none of it)\n",
+  fmt::print("isa     {} (FOCI_ISA chooses; the processor has {})\n", fmt::join(isas(), ", "),
              instruction_sets().empty() ? "nothing more" : listed(instruction_sets()));
   print_table(cells);
   return 0;

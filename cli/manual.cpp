@@ -66,6 +66,8 @@ void print_ending() {
   fmt::print(".PP\nAn error is one line on standard error, sometimes with a hint below it. ");
   fmt::print("A file is written whole or not at all.\n");
   fmt::print(".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nWhen set and not empty, nothing is coloured.\n");
+  fmt::print(
+      ".TP\n.B FOCI_ISA\nThe instruction set of backend cpu: one that\n.B foci info\nlists.\n");
   fmt::print(".TP\n.B FOCI_PYTHON\nThe python that runs torch for\n.BR \"foci bench\" .\n");
   fmt::print(".SH FILES\n.TP\n.I *.safetensors\nTensors by name, with ");
   fmt::print("metadata. The key\n.B options\nof the metadata holds flags as a JSON object; ");

@@ -6,6 +6,8 @@
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 
+#include <foci/attention.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -333,8 +335,15 @@ std::string described(const Options& how, std::int64_t D) {
                      weighting_name(how.weighting), bracketed(weighting));
 }
 
-std::string backend_name(Backend backend) {
-  return backend == Backend::automatic ? "ref" : name_in(backends, backend);
+std::string backend_name(const Options& how, DType dtype) {
+  if (how.backend != Backend::automatic) return name_in(backends, how.backend);
+  for (const Support& cell : support()) {
+    if (dtype != DType::f64 && cell.supported && cell.backend == "cpu" &&
+        cell.metric == metric_name(how.metric) && cell.weighting == weighting_name(how.weighting)) {
+      return "cpu";
+    }
+  }
+  return "ref";
 }
 
 std::string metric_name(const Metric& metric) {

@@ -37,8 +37,8 @@ Json resolved(const Options& how, std::int64_t D);
 /// "layer-change (form product, ...) with softmax, scale 0.25"
 std::string described(const Options& how, std::int64_t D);
 
-/// The backend that serves a call; `automatic` is ref, the only one in this build.
-std::string backend_name(Backend backend);
+/// The backend that serves a call on tensors of `dtype`: the one asked for, or the best there is.
+std::string backend_name(const Options& how, DType dtype);
 std::string metric_name(const Metric& metric);
 std::string weighting_name(const Weighting& weighting);
 

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# tools/docs.sh BUILD: draws docs/pictures again and puts the table of `foci info` into README.md.
+# tools/docs.sh BUILD: draws docs/pictures again, puts the table of `foci info` into README.md and
+# makes docs/performance.md of bench/results.
 set -euo pipefail
 build=$1
 
 "$build/tools/draw_pictures" docs/pictures
+
+page=$(python3 tools/performance.py)
+printf '%s\n' "$page" >docs/performance.md
 
 table=$(mktemp)
 readme=$(mktemp)

@@ -42,6 +42,10 @@ struct Support {
 /// Every metric x weighting x backend, answered by the dispatcher itself.
 FOCI_API std::vector<Support> support();
 
+/// Instruction sets that the CPU backend has kernels for and this machine runs, best first. The
+/// environment variable FOCI_ISA names another than the first.
+FOCI_API std::vector<std::string_view> isas();
+
 /// The library's version, "major.minor.patch".
 FOCI_API std::string_view version();
 

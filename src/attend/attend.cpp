@@ -3,6 +3,7 @@
 #include <foci/attention.hpp>
 
 #include "attend/check.hpp"
+#include "cpu/choose.hpp"
 #include "cpu/cpu.hpp"
 #include "metric/arena.hpp"
 #include "ref/ref.hpp"
@@ -158,6 +159,12 @@ std::vector<Support> support() {
     });
   }
   return table;
+}
+
+std::vector<std::string_view> isas() {
+  std::vector<std::string_view> names;
+  for (const cpu::Kernels* kernels : cpu::available()) names.emplace_back(kernels->name);
+  return names;
 }
 
 std::string_view version() { return FOCI_VERSION; }

@@ -144,7 +144,8 @@ inline std::vector<Bad> bad_pairs() {
       {"form_with_full", attend({"--metric", "given", "--given", "full", "--form", "distance"}), 2,
        "--form belongs to diagonal metrics"},
       {"cuda_device", attend({"--device", "cuda"}), 2, "--device cuda is not in this build"},
-      {"cpu_backend", attend({"--backend", "cpu"}), 2, "backend cpu is not in this build"},
+      {"cpu_backend", attend({"--backend", "cpu", "--dtype", "f64"}), 2,
+       "backend cpu computes in f32 and takes no f64"},
       {"cuda_backend", {"check", "--backend", "cuda"}, 2, "backend cuda is not in this build"},
   };
 }

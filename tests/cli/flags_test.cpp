@@ -96,7 +96,7 @@ Changes mechanism_changes() {
       {"rescale", {{"--weighting", "relu2"}, {"--rescale", "l2"}}},
       {"scale", {{}, {"--scale", "0.3"}}},
       {"causal", {{}, {"--causal"}}},
-      {"backend", {{}, {"--backend", "cpu"}}},
+      {"backend", {{}, {"--backend", "ref"}}},
       {"dtype", {{}, {"--dtype", "f64"}}},
   };
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The documents: pictures are drawn again, commands run, code compiled and run.
 foci_test(docs/paths_test.cpp)
+foci_test(docs/performance_test.cpp)
 foci_test(docs/pictures_test.cpp)
 add_dependencies(docs_pictures_test draw_pictures)
 

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// docs/performance.md is what tools/performance.py makes of bench/results; bench/suite.py writes
+// down what a command says, and says of each line whether its bar was reached.
+#include "house/run.hpp"
+#include "house/tree.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string root = FOCI_SOURCE_DIR;
+
+class Performance : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (house::run("python3 --version").exit_code != 0) GTEST_SKIP() << "no python3 here";
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string file(const std::string& name, const std::string& text) const {
+    const fs::path path = folder_ / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+    fs::permissions(path, fs::perms::owner_all);
+    return path.string();
+  }
+
+  house::Ran page() const {
+    return house::run("cd '" + root + "' && python3 tools/performance.py '" + folder_.string() +
+                      "'");
+  }
+
+  fs::path folder_ = fs::temp_directory_path() / ("foci-performance-" + std::to_string(getpid()));
+};
+
+json line(const std::string& name, double value, const json& bar, const json& reached) {
+  return {{"group", "speed"}, {"name", name},       {"run", "foci bench"},
+          {"unit", "times"},  {"bar", bar},         {"wants", "at least"},
+          {"value", value},   {"reached", reached}, {"failed", nullptr}};
+}
+
+json result() {
+  return {{"machine", "here"},
+          {"processor", "a processor"},
+          {"isas", {"avx2", "portable"}},
+          {"isa", "avx2"},
+          {"peers", {{"sgemm", "OpenBLAS 9"}}},
+          {"commit", "abc"},
+          {"date", "2001-01-01"},
+          {"lines",
+           {line("good", 1.25, 1.2, true), line("bad", 0.5, 1.2, false),
+            line("plain", 12.345, nullptr, nullptr)}},
+          {"runs", {{"foci bench", {{"seconds", 0.00321}, {"gflops", 87.6}}}}}};
+}
+
+TEST_F(Performance, ThePageIsFresh) {
+  const auto ran = house::run("cd '" + root + "' && python3 tools/performance.py");
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  EXPECT_TRUE(house::read(root + "/docs/performance.md") == ran.output)
+      << "docs/performance.md is not what bench/results says; `make docs` makes it again";
+}
+
+TEST_F(Performance, ALineSaysWhatWasAskedAndWhatWasReached) {
+  file("here/cpu.json", result().dump());
+  file("notes.json", json{{"here", {{"bad", "it rained"}}}}.dump());
+  const auto ran = page();
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  for (const std::string row :
+       {"## here", "a processor; kernels for avx2 (of avx2, portable); commit `abc`, 2001-01-01.",
+        "1 of 2 bars reached.", "- sgemm: OpenBLAS 9", "### Speed",
+        "| good | 3.21 ms | 88 | 1.250 | ≥ 1.2 | yes |",
+        "| bad | 3.21 ms | 88 | 0.500 | ≥ 1.2 | **no**: it rained |",
+        "| plain | 3.21 ms | 88 | 12.3 |  |  |"}) {
+    EXPECT_NE(ran.output.find(row + "\n"), std::string::npos) << row << "\n" << ran.output;
+  }
+}
+
+TEST_F(Performance, ANoteMayStandForAGroupOnAllMachines) {
+  file("here/cpu.json", result().dump());
+  file("notes.json", json{{"*", {{"speed", "always so"}}}}.dump());
+  EXPECT_NE(page().output.find("**no**: always so |"), std::string::npos);
+}
+
+TEST_F(Performance, WithoutResultsThePageSaysSo) {
+  const auto ran = page();
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_NE(ran.output.find("\nNothing has been measured yet.\n"), std::string::npos);
+}
+
+/// A command that answers like foci: everything takes a millisecond, and key-covariance fails.
+constexpr const char* pretended = R"sh(#!/bin/sh
+case "$*" in
+  info*) echo '{"commit": "c", "isas": ["portable"], "machine": {"model": "Some EPYC", "cores": 2}}' ;;
+  *key-covariance*) echo "foci: too hard" >&2; exit 1 ;;
+  *) echo '{"seconds": 0.001, "gflops": 50, "of_sgemm": 0.87, "peak_rss_bytes": 150000000,
+     "machine": "Some EPYC, 2 cores", "versus": {"ratio": 1.035}, "absent_peers": {"torch-sdpa": "no"},
+     "peers": {"sgemm": {"what": "OpenBLAS"}, "torch-eager": {"what": "torch", "seconds": 0.007}}}' ;;
+esac
+)sh";
+
+TEST_F(Performance, TheSuiteWritesDownWhatIsMeasured) {
+  const std::string foci = file("foci", pretended);
+  const auto ran = house::run("cd '" + root + "' && python3 bench/suite.py --foci " + foci +
+                              " --results " + folder_.string() + " --commit abc");
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  const json written = json::parse(house::read(folder_ / "epyc-2core/cpu.json"));
+  EXPECT_EQ(written.at("machine"), "epyc-2core");
+  EXPECT_EQ(written.at("commit"), "abc");
+  EXPECT_EQ(written.at("peers").size(), 2u);
+  std::map<std::string, json> lines;
+  for (const json& one : written.at("lines")) {
+    lines[one.at("group").get<std::string>() + ": " + one.at("name").get<std::string>()] = one;
+    EXPECT_TRUE(written.at("runs").contains(one.at("run").get<std::string>()));
+  }
+  const auto expect = [&](const std::string& name, const json& value, const json& reached) {
+    ASSERT_TRUE(lines.contains(name)) << name;
+    EXPECT_EQ(lines[name].at("value"), value) << name;
+    EXPECT_EQ(lines[name].at("reached"), reached) << name;
+  };
+  expect("softmax, f32: share of sgemm: forward, N = 197, 1 thread", 0.87, true);
+  expect("softmax, f32: share of sgemm: forward, N = 1024, 2 threads", 0.87, false);
+  expect("softmax, f32: against torch's eager attention: forward, N = 1024, 1 thread", 7.0, true);
+  expect("what a metric or an extra costs: row statistics, forward", 1.035, true);
+  expect("what a metric or an extra costs: key_bias, forward", 1.035, false);
+  expect("long sequences: softmax, one head, N = 65536, both passes, memory", 150.0, true);
+  expect("small sequences: share of sgemm: forward, N = 16, D = 16", 0.87, nullptr);
+  const std::string hard =
+      "what a metric or an extra costs: key-covariance, estimate included, against dot, forward";
+  expect(hard, nullptr, false);
+  EXPECT_EQ(lines[hard].at("failed"), "foci: too hard");
+  const auto made = page();
+  EXPECT_EQ(made.exit_code, 0) << made.output;
+  EXPECT_NE(made.output.find("**no**: foci: too hard |"), std::string::npos) << made.output;
+}
+
+TEST_F(Performance, TheSuiteStopsAtItsLimitAndMeasuresWhatIsAskedFor) {
+  const std::string foci = file("foci", pretended);
+  const std::string suite = "cd '" + root + "' && python3 bench/suite.py --foci " + foci +
+                            " --results " + folder_.string() + " --machine m";
+  house::run(suite + " --limit 0");
+  EXPECT_EQ(house::run(suite + " --limit 0").output.find("MISSED"), std::string::npos);
+  house::run(suite + " --only 'row statistics'");
+  EXPECT_EQ(json::parse(house::read(folder_ / "m/cpu.json")).at("lines").size(), 1u);
+  const auto list = house::run(suite + " --list --turns 3 --only statistics");
+  EXPECT_NE(list.output.find("foci bench --shape 1,8,1024,64 --stats --pass forward --threads 1 "
+                             "--versus stats=false --peers none --turns 3\n"),
+            std::string::npos)
+      << list.output;
+  EXPECT_EQ(house::run("cd '" + root + "' && python3 bench/suite.py --foci /no/foci").exit_code, 1);
+}
+
+}  // namespace

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# tools/performance.py [RESULTS]: prints docs/performance.md, made from bench/results/*/*.json alone.
+# Where a line missed its bar, bench/results/notes.json may say why: an object of machines, each an
+# object from a line's name, or its group's, to a sentence; the machine "*" stands for all.
+import json
+import os
+import sys
+
+INTRODUCTION = """# Performance
+
+<!-- made by tools/performance.py from bench/results; `make docs` makes it again -->
+
+Every number here comes from `foci bench`, which checks a result against the reference before it
+times it. What is compared is timed in one run, in turn, nine turns each, and the best run of each
+counts: whatever slows the machine slows both sides. `make bench` measures all of it again on your
+machine ([what the flags mean](command_line.md#timing)); the JSON behind a table lies in
+`bench/results`, with the command of every line.
+
+- *sgemm* is OpenBLAS multiplying two 2048 x 2048 matrices with as many threads; GFLOP/s of attention
+  count 4 N M D a head forward, 2.5 times that backward, half of it when causal.
+- Shapes are B = 1, H = 8, D = 64 unless a line says otherwise.
+- A line with a bar is a promise: it says what was asked and whether it was reached, and why not.
+"""
+
+
+def number(value):
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.3f}"
+
+
+def seconds(value):
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-6:.3g} µs"
+
+
+def why_not(notes, machine, line):
+    for of in (machine, "*"):
+        for key in (line["name"], line["group"]):
+            text = notes.get(of, {}).get(key)
+            if text:
+                return text
+    return line["failed"] or ""
+
+
+def mark_of(line, note):
+    if line["reached"] is None:
+        return ""
+    return "yes" if line["reached"] else "**no**" + (f": {note}" if note else "")
+
+
+def row_of(result, line, notes):
+    raw = result["runs"][line["run"]]
+    failed = "failed" in raw
+    time = "–" if failed else seconds(raw["seconds"])
+    rate = "–" if failed else f"{raw['gflops']:.0f}"
+    asked = "" if line["bar"] is None else \
+        ("≥ " if line["wants"] == "at least" else "≤ ") + f"{line['bar']:g}"
+    mark = mark_of(line, why_not(notes, result["machine"], line))
+    return f"| {line['name']} | {time} | {rate} | {number(line['value'])} | {asked} | {mark} |"
+
+
+def groups_of(result):
+    groups = {}
+    for line in result["lines"]:
+        groups.setdefault(line["group"], []).append(line)
+    return groups
+
+
+def page_of(result, notes):
+    barred = [line for line in result["lines"] if line["bar"] is not None]
+    reached = sum(bool(line["reached"]) for line in barred)
+    text = [f"## {result['machine']}", "",
+            f"{result['processor']}; kernels for {result['isa']} (of {', '.join(result['isas'])}); "
+            f"commit `{result['commit']}`, {result['date']}.",
+            f"{reached} of {len(barred)} bars reached.", ""]
+    text += [f"- {name}: {what}" for name, what in result["peers"].items()]
+    for group, lines in groups_of(result).items():
+        text += ["", f"### {group[0].upper() + group[1:]}", "",
+                 f"| | time | GFLOP/s | {lines[0]['unit']} | asked | reached |",
+                 "|---|---:|---:|---:|---:|---|"]
+        text += [row_of(result, line, notes) for line in lines]
+    return "\n".join(text)
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def main():
+    folder = sys.argv[1] if len(sys.argv) > 1 else "bench/results"
+    notes_path = os.path.join(folder, "notes.json")
+    notes = read(notes_path) if os.path.exists(notes_path) else {}
+    paths = sorted(os.path.join(at, name) for at, _, names in os.walk(folder)
+                   for name in names if name.endswith(".json") and at != folder)
+    pages = [page_of(read(path), notes) for path in paths]
+    print("\n\n".join([INTRODUCTION.rstrip()] + (pages or ["Nothing has been measured yet."])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
