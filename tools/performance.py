@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# tools/performance.py [RESULTS]: prints docs/performance.md, made from bench/results/*/*.json alone.
+# tools/performance.py [RESULTS]: prints docs/performance.md, made of bench/results/*/*.json alone.
 # Where a line missed its bar, bench/results/notes.json may say why: an object of machines, each an
 # object from a line's name, or its group's, to a sentence; the machine "*" stands for all.
 import json
@@ -17,8 +17,8 @@ counts: whatever slows the machine slows both sides. `make bench` measures all o
 machine ([what the flags mean](command_line.md#timing)); the JSON behind a table lies in
 `bench/results`, with the command of every line.
 
-- *sgemm* is OpenBLAS multiplying two 2048 x 2048 matrices with as many threads; GFLOP/s of attention
-  count 4 N M D a head forward, 2.5 times that backward, half of it when causal.
+- *sgemm* is OpenBLAS multiplying two 2048 x 2048 matrices with as many threads; GFLOP/s of
+  attention count 4 N M D a head forward, 2.5 times that backward, half of it when causal.
 - Shapes are B = 1, H = 8, D = 64 unless a line says otherwise.
 - A line with a bar is a promise: it says what was asked and whether it was reached, and why not.
 """
@@ -27,7 +27,9 @@ machine ([what the flags mean](command_line.md#timing)); the JSON behind a table
 def number(value):
     if value is None:
         return "–"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.3f}"
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.3f}"
 
 
 def seconds(value):

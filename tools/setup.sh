@@ -40,7 +40,9 @@ needed() {
 
 present() {
   case $1 in
-    torch) python3 -c 'import torch' 2>/dev/null || /usr/bin/python3 -c 'import torch' 2>/dev/null ;;
+    torch)
+      python3 -c 'import torch' 2>/dev/null || /usr/bin/python3 -c 'import torch' 2>/dev/null
+      ;;
     libclang-rt)
       [ -n "$(find /usr/lib/llvm-14/lib -name 'libclang_rt.fuzzer-*.a' -print -quit 2>/dev/null)" ]
       ;;

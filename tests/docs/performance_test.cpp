@@ -104,7 +104,8 @@ case "$*" in
   *) echo '{"seconds": 0.001, "gflops": 50, "of_sgemm": 0.87, "peak_rss_bytes": 150000000,
      "machine": "Some EPYC, 2 cores", "versus": {"ratio": 1.035},
      "absent_peers": {"torch-sdpa": "no"},
-     "peers": {"sgemm": {"what": "OpenBLAS"}, "torch-eager": {"what": "torch", "seconds": 0.007}}}' ;;
+     "peers": {"sgemm": {"what": "OpenBLAS"},
+               "torch-eager": {"what": "torch", "seconds": 0.007}}}' ;;
 esac
 )sh";
 
