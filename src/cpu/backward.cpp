@@ -63,6 +63,7 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
   late_k_ = arena.take<float>(late_ ? S : 0, z.G, M, z.D);
   late_v_ = arena.take<float>(2, late_ ? S : 0, z.G, M, z.E);
   rooms_ = arena.take<Room>(threads);
+  geometry.take_gradient(arena);
   const std::int64_t wide = std::max(L_, z.E), block = together * gradient_stride;
   for (int t = 0; t < threads; ++t) {
     Room room;
@@ -77,6 +78,7 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
     room.d_o = arena.take<float>(block_rows, padded_E_);
     room.rows = arena.take<float>(block_rows, wide);
     room.lines = arena.take<float>(most_keys, wide);
+    room.more = arena.take<float>(geometry.has_bias() ? most_keys : 0, z.D);
     room.dk_lines = arena.take<float>(most_keys, z.D);
     for (auto* keys : {&room.own, &room.b, &room.db, &room.at}) *keys = arena.take<float>(block);
     for (auto* rows : {&room.low, &room.minus_delta, &room.inverse, &room.dr, &room.last})
@@ -108,14 +110,16 @@ Gathered Backward::late(std::int64_t s, std::int64_t g) const {
 void Backward::run(const Gradients& to, Executor* threads) {
   const std::int64_t S = p_.sequences, G = p_.size.G;
   for (auto* array : {&db_, &late_k_, &late_v_}) std::fill(array->begin(), array->end(), 0.0f);
-  geometry_.begin_backward();
+  const bool estimated = p_.through && !p_.metric<Dot>() && !p_.metric<Given>();
+  geometry_.clear_gradient(to.dmetric || estimated);
   for (std::int64_t span = 0; span < geometry_.spans(); ++span) {
     for (auto* array : {&dr_, &span_db_}) std::fill(array->begin(), array->end(), 0.0f);
     each(threads, S * G * parts_, [&](std::int64_t i, int t) {
       run_part(to, {i / (G * parts_), i / parts_ % G, span, i % parts_, 0, 0}, t);
     });
-    each(threads, S * G,
-         [&](std::int64_t i, int t) { finish_queries(to, i / G, i % G, span, rooms_[t]); });
+    each(threads, S * G, [&](std::int64_t i, int t) {
+      finish_queries(to, {i / G, i % G * p_.heads_per_key(), span}, t);
+    });
   }
   const View& given = p_.from.metric;
   const bool own_rows =
@@ -172,7 +176,8 @@ void Backward::run_keys(const Gradients& to, const Work& work, Room& room) {
 }
 
 void Backward::pack_keys(const Meeting& at, const Work& work, Room& room) {
-  const float* k = geometry_.keys(at, work.first, work.count, room.lines.data(), room.own.data());
+  const float* k = geometry_.keys(at, work.first, work.count, room.lines.data(), room.own.data(),
+                                  room.more.data());
   for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
     isa_.pack_keys(&room.keys[j / gradient_keys * gradient_stride * D_], k + j * D_,
                    std::min(gradient_keys, work.count - j), D_);

@@ -11,7 +11,7 @@ namespace foci::cpu {
 
 /// What the rows of a forward pass leave behind, (sequences, H, N) each.
 struct Notes {
-  std::span<float> low;          // softmax: r - shift; else r
+  std::span<float> low;          // softmax: -shift; else r
   std::span<float> minus_delta;  // minus sum_j a_ij da_ij, da times `inverse` for softmax
   std::span<float> inverse;      // softmax: 1 / sum; else 1 / by
   std::span<float> room;         // (threads, 2, block_rows, E)
@@ -41,6 +41,7 @@ class Backward {
     std::span<float> q_lines, dm_lines;  // likewise
     std::span<float> rows;               // (block_rows, max(L,E)) on their way
     std::span<float> lines;              // (most_keys, max(L,E)) on their way
+    std::span<float> more;               // (most_keys, D) behind lines of a full metric
     std::span<float> dk_lines;           // (most_keys, D)
     std::span<float> own, b, db, at;     // (most_keys, padded): b of the metric, b, db, positions
     std::span<float> low, minus_delta;   // (block_rows, padded)
@@ -66,10 +67,9 @@ class Backward {
   void keep_bias(const Meeting& at, const Work& work, const Room& room);
   void unfold_keys(const Meeting& at, const Work& work, Room& room);
   void keep_keys(const Gradients& to, const Work& work, Room& room);
-  void finish_queries(const Gradients& to, std::int64_t s, std::int64_t g, std::int64_t span,
-                      Room& room);
+  void finish_queries(const Gradients& to, Meeting at, int thread);
   void finish_rows(const Gradients& to, const Meeting& at, std::int64_t first, std::int64_t rows,
-                   Room& room);
+                   int thread);
   void finish_head(const Gradients& to, std::int64_t s, std::int64_t g, bool joins, int thread);
   void write_keys(const Gradients& to, std::int64_t s, std::int64_t g) const;
 

@@ -4,6 +4,7 @@
 
 #include "cpu/backward.hpp"
 #include "cpu/choose.hpp"
+#include "cpu/match_dot.hpp"
 
 #include <cmath>
 
@@ -36,7 +37,7 @@ class NoteTaker {
     float low[block_rows], inverse[block_rows];
     for (std::int64_t i = 0; i < block.rows; ++i) {
       const float by = weigher_.softmax ? block.sum[i] : block.by[i];
-      low[i] = weigher_.softmax ? block.r[i] - block.shift[i] : block.r[i];
+      low[i] = weigher_.softmax ? -block.shift[i] : block.r[i];
       inverse[i] = by == 0 ? 0.0f : 1 / by;
       if (weigher_.softmax && by == 0) low[i] = padding;  // nothing was seen
     }
@@ -96,10 +97,7 @@ class NoteTaker {
 }  // namespace
 
 bool serves(const Metric& metric, const Weighting& weighting) {
-  const auto* given = std::get_if<Given>(&metric);
-  return std::holds_alternative<Softmax>(weighting) && !std::holds_alternative<Jacobian>(metric) &&
-         !std::holds_alternative<KeyCovariance>(metric) &&
-         !(given && given->extent == Extent::full);
+  return std::holds_alternative<Softmax>(weighting) && !std::holds_alternative<Jacobian>(metric);
 }
 
 std::size_t workspace(const Problem& problem, int threads) {
@@ -107,10 +105,14 @@ std::size_t workspace(const Problem& problem, int threads) {
   Arena arena;
   Geometry geometry(arena, problem, isa, threads);
   const Notes notes = Notes::take(arena, problem, threads);
-  Arena again = arena;  // the two passes take turns
+  const Arena base = arena;  // the two passes take turns
+  Arena again = arena;
   const Forward forward(arena, problem, isa, geometry, threads);
   const Backward backward(again, problem, isa, geometry, notes, threads);
-  return std::max(arena.used(), again.used()) + Arena::alignment;
+  std::size_t most = std::max(arena.used(), again.used());
+  if (problem.match_dot)
+    most = std::max(most, match_dot_room(geometry, problem, isa, base, threads));
+  return most + Arena::alignment;
 }
 
 void forward(const Outputs& to, const Problem& problem, std::span<std::byte> memory,
@@ -118,7 +120,8 @@ void forward(const Outputs& to, const Problem& problem, std::span<std::byte> mem
   const Kernels& isa = chosen();
   Arena arena(memory);
   Geometry geometry(arena, problem, isa, count_of(threads));
-  geometry.estimate(threads);
+  geometry.estimate(threads, to.metric || to.status);
+  if (problem.match_dot) match_dot(geometry, problem, isa, arena, threads);
   geometry.write(to);
   Forward pass(arena, problem, isa, geometry, count_of(threads));
   const auto write = [&](const Forward::Result& result, int) { pass.write(to, result); };
@@ -134,7 +137,8 @@ void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
   Geometry geometry(arena, problem, isa, count);
   const Notes notes = Notes::take(arena, problem, count);
   Arena again = arena;
-  geometry.estimate(threads);
+  geometry.estimate(threads, false);
+  if (problem.match_dot) match_dot(geometry, problem, isa, arena, threads);
   const NoteTaker taker(problem, isa, geometry, weigher, notes, to.d_o);
   if (!Backward::wants_notes(problem)) {
     // all there is to know is found on the way

@@ -36,6 +36,7 @@ DiagonalMetric DiagonalMetric::take(Arena& arena, const Problem& p) {
 }
 
 void DiagonalMetric::estimate(const float* v, const float* v_prev) {
+  if (m.empty()) return;
   const std::int64_t D = p->size.D;
   if (const Change how = change_of(p->how.metric); how.estimated) change(v, v_prev, how);
   if (const auto* how = p->metric<Random>()) {

@@ -66,6 +66,8 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
     room.b = arena.take<float>(bias_room_);
     room.keys = arena.take<float>(spans ? key_room_ : 0);
     room.lines = arena.take<float>(std::min(pack_rows, problem.longest_m), std::max(D, z.E));
+    room.more =
+        arena.take<float>(geometry.has_bias() ? std::min(pack_rows, problem.longest_m) : 0, D);
     room.scratch = arena.take<float>(isa.forward_scratch(D, z.E));
     room.rows = arena.take<float>(7, block_rows);
     room.at = arena.take<std::int64_t>(block_rows);
@@ -90,7 +92,8 @@ void Forward::pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b
   const std::int64_t D = p_.size.D;
   for (std::int64_t first = 0; first < n; first += pack_rows) {
     const std::int64_t count = std::min(pack_rows, n - first);
-    const float* k = geometry_.keys(at, first, count, room.lines.data(), b + first);
+    const float* k =
+        geometry_.keys(at, first, count, room.lines.data(), b + first, room.more.data());
     isa_.pack_keys(keys + first * D, k, count, D);
   }
 }
@@ -117,40 +120,57 @@ void Forward::pack(std::int64_t s, std::int64_t g, Room& room) {
   }
 }
 
+/// What all heads of a sequence share.
+void Forward::prepare(std::int64_t s) {
+  const Tokens& tokens = geometry_.tokens(s);
+  if (!biased_) complete_bias({s, 0, 0}, tokens.n, &b_[s * bias_room_], nullptr);
+  for (std::int64_t j = 0; j < tokens.n && weigher_.fades; ++j)
+    positions_[s * bias_room_ + j] = float(tokens.key_at[j]);
+}
+
+Forward::Met Forward::met_by(std::int64_t s, std::int64_t h) const {
+  const std::int64_t H = p_.size.H, head = s * p_.size.G + geometry_.key_head(h);
+  return {&keys_[head * key_room_], &b_[(biased_ ? s * H + h : s) * bias_room_],
+          geometry_.tokens(s).n};
+}
+
 void Forward::run(Executor* threads, bool statistics, const Sink& sink) {
-  statistics_ = statistics;
-  sink_ = &sink;
   const std::int64_t G = p_.size.G, H = p_.size.H, S = p_.sequences;
-  for (std::int64_t s = 0; s < S; ++s) {
-    const Tokens& tokens = geometry_.tokens(s);
-    if (!biased_) complete_bias({s, 0, 0}, tokens.n, &b_[s * bias_room_], nullptr);
-    for (std::int64_t j = 0; j < tokens.n && weigher_.fades; ++j)
-      positions_[s * bias_room_ + j] = float(tokens.key_at[j]);
-  }
+  for (std::int64_t s = 0; s < S; ++s) prepare(s);
   each(threads, S * G, [&](std::int64_t i, int t) { pack(i / G, i % G, rooms_[t]); });
   if (geometry_.has_spans()) {  // the last see most: they come first
     const std::int64_t spans = geometry_.spans();
     return each(threads, S * G * spans, [&](std::int64_t i, int t) {
-      run_span(i / spans / G, i / spans % G, spans - 1 - i % spans, t);
+      run_span(i / spans / G, i / spans % G, spans - 1 - i % spans, {t, statistics, sink});
     });
   }
   const std::int64_t blocks = blocks_of(p_.longest_n, block_rows);
   each(threads, S * H * blocks, [&](std::int64_t i, int t) {
-    const std::int64_t s = i / (H * blocks), h = i / blocks % H;
+    const std::int64_t s = i / (H * blocks), h = i / blocks % H, N = geometry_.tokens(s).at.N;
     const std::int64_t first = (blocks - 1 - i % blocks) * block_rows;
-    const Tokens& tokens = geometry_.tokens(s);
-    if (first >= tokens.at.N) return;
-    const std::int64_t head = s * G + geometry_.key_head(h);
-    const Met met{&keys_[head * key_room_], &b_[(biased_ ? s * H + h : s) * bias_room_], tokens.n};
-    run_block({s, h, 0}, first, std::min(block_rows, tokens.at.N - first), met, t);
+    if (first >= N) return;
+    run_block({s, h, 0}, first, std::min(block_rows, N - first), met_by(s, h),
+              {t, statistics, sink});
   });
 }
 
+void Forward::run_head(std::int64_t s, std::int64_t g, int thread, const Sink& sink) {
+  const std::int64_t R = p_.heads_per_key(), N = geometry_.tokens(s).at.N;
+  if (g == 0 || !biased_) prepare(s);
+  pack(s, g, rooms_[thread]);
+  for (std::int64_t h = g * R; h < (g + 1) * R; ++h) {
+    for (std::int64_t first = 0; first < N; first += block_rows) {
+      run_block({s, h, 0}, first, std::min(block_rows, N - first), met_by(s, h),
+                {thread, true, sink});
+    }
+  }
+}
+
 /// The queries of a span, head by head: they share k'.
-void Forward::run_span(std::int64_t s, std::int64_t g, std::int64_t span, int thread) {
+void Forward::run_span(std::int64_t s, std::int64_t g, std::int64_t span, const Call& call) {
   const Geometry::Rows rows = geometry_.rows(s, span);
   if (rows.first >= rows.last) return;
-  Room& room = rooms_[thread];
+  Room& room = rooms_[call.thread];
   const std::int64_t R = p_.heads_per_key(), n = geometry_.tokens(s).sees[rows.last - 1];
   pack_keys({s, g * R, span}, n, room.keys.data(), room.own.data(), room);
   for (std::int64_t r = 0; r < R; ++r) {
@@ -158,15 +178,15 @@ void Forward::run_span(std::int64_t s, std::int64_t g, std::int64_t span, int th
     complete_bias(at, n, room.b.data(), room.own.data());
     for (std::int64_t first = rows.first; first < rows.last; first += block_rows) {
       run_block(at, first, std::min(block_rows, rows.last - first),
-                {room.keys.data(), room.b.data(), n}, thread);
+                {room.keys.data(), room.b.data(), n}, call);
     }
   }
 }
 
 void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows, const Met& met,
-                        int thread) {
+                        const Call& call) {
   const Tokens& tokens = geometry_.tokens(at.s);
-  Room& room = rooms_[thread];
+  Room& room = rooms_[call.thread];
   const std::int64_t G = p_.size.G, g = geometry_.key_head(at.h);
   geometry_.queries(at, first, rows, room.q.data(), room.m.data(), room.r.data());
   ForwardBlock block{};
@@ -180,7 +200,7 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.bias = met.b;
   block.biased = biased_;
   block.causal = block.sees[0] != met.n || block.sees[rows - 1] != met.n;
-  block.statistics = statistics_;
+  block.statistics = call.statistics;
   block.divisor = weigher_.divisor;
   for (std::int64_t i = 0; i < rows && weigher_.fades; ++i) {
     const std::int64_t seen = block.sees[i];
@@ -203,7 +223,7 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.sum = block.shift + block_rows;
   block.largest_at = room.at.data();
   weigher_.forward(block);
-  (*sink_)({at.s, at.h, first, block}, thread);
+  call.sink({at.s, at.h, first, block}, call.thread);
 }
 
 void Forward::write(const Outputs& to, const Result& result) const {

@@ -52,10 +52,17 @@ class Forward {
 
   /// After Geometry::estimate(): packs, then hands every block's result to `sink`.
   void run(Executor* threads, bool statistics, const Sink& sink);
+  /// One (sequence, key head) alone, with statistics, on the calling thread.
+  void run_head(std::int64_t s, std::int64_t g, int thread, const Sink& sink);
   /// o, lse and statistics of a block to where they belong.
   void write(const Outputs& to, const Result& result) const;
 
  private:
+  struct Call {
+    int thread;
+    bool statistics;
+    const Sink& sink;
+  };
   /// What a block of queries meets.
   struct Met {
     const float *keys, *b;
@@ -67,6 +74,7 @@ class Forward {
     std::span<float> o;        // (block_rows, E)
     std::span<float> own, b;   // (longest_m, padded)
     std::span<float> keys;     // of a span
+    std::span<float> more;     // (pack_rows, D) behind lines of a full metric
     std::span<float> lines;    // (pack_rows, max(D, E)) on their way
     std::span<float> scratch;
     std::span<float> rows;  // (7, block_rows)
@@ -79,9 +87,11 @@ class Forward {
   /// b and its padding of head h, from the metric's own.
   void complete_bias(const Meeting& at, std::int64_t n, float* b, const float* own) const;
   void pack(std::int64_t s, std::int64_t g, Room& room);
+  Met met_by(std::int64_t s, std::int64_t h) const;
+  void prepare(std::int64_t s);
   void run_block(const Meeting& at, std::int64_t first, std::int64_t rows, const Met& met,
-                 int thread);
-  void run_span(std::int64_t s, std::int64_t g, std::int64_t span, int thread);
+                 const Call& call);
+  void run_span(std::int64_t s, std::int64_t g, std::int64_t span, const Call& call);
 
   const Problem& p_;
   const Kernels& isa_;
@@ -96,8 +106,6 @@ class Forward {
   std::span<float> b_;          // (sequences, H, bias_room)
   std::span<float> positions_;  // (sequences, bias_room)
   std::span<Room> rooms_;
-  bool statistics_ = false;
-  const Sink* sink_ = nullptr;
 };
 
 }  // namespace foci::cpu

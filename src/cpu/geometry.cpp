@@ -19,33 +19,61 @@ Geometry::Geometry(Arena& arena, const Problem& problem, const Kernels& isa, int
     put(diagonal_, i, last);
   }
   if (problem.full) kind_ = Kind::full;
+  full_ = arena.take<FullMetric>(problem.full ? problem.sequences : 0, z.G);
+  for (std::int64_t i = 0; i < (problem.full ? problem.sequences * z.G : 0); ++i) {
+    counted_ = FullMetric::take(arena, problem, *isa.matrix);
+    put(full_, i, counted_);
+  }
+  full_rooms_ = arena.take<FullRoom>(problem.full ? threads : 0);
+  for (int t = 0; t < (problem.full ? threads : 0); ++t)
+    put(full_rooms_, t, FullRoom::take(arena, problem, *isa.matrix));
+  spanned_ = problem.metric<KeyCovariance>() && problem.scope == Scope::prefix;
+  scale_ = arena.take<double>(problem.match_dot ? problem.sequences : 0, z.G);
   if (!problem.full && form_of(problem.how.metric) == Form::distance) {
     kind_ = Kind::distance;
     doubled_ = last.per_query || last.per_head;
   }
-  centre_ = arena.take<float>(kind_ == Kind::product ? 0 : problem.sequences, z.G, z.D);
-  room_size_ = 2 * problem.longest_m * std::max(z.D, z.E);
+  centre_ = arena.take<float>(kind_ == Kind::distance ? problem.sequences : 0, z.G, z.D);
+  const bool looks = kind_ != Kind::product || change_of(problem.how.metric).estimated;
+  room_size_ = looks ? 2 * (problem.longest_m + z.D + block_rows) * std::max(z.D, z.E) : 0;
   room_ = arena.take<float>(threads, room_size_);
 }
 
-void Geometry::estimate(Executor* threads) {
+void Geometry::estimate(Executor* threads, bool every) {
   const std::int64_t G = p_.size.G;
   for (std::int64_t s = 0; s < p_.sequences; ++s) tokens_[s].place(p_, s);
+  std::fill(scale_.begin(), scale_.end(), 1.0);
   each(threads, p_.sequences * G,
-       [&](std::int64_t i, int thread) { estimate_head(i / G, i % G, thread); });
+       [&](std::int64_t i, int thread) { estimate_head(i / G, i % G, every, thread); });
 }
 
-void Geometry::estimate_head(std::int64_t s, std::int64_t g, int thread) {
+void Geometry::estimate_head(std::int64_t s, std::int64_t g, bool every, int thread) {
   const Tokens& tokens = tokens_[s];
-  const std::int64_t D = p_.size.D, E = p_.size.E;
+  const std::int64_t D = p_.size.D, E = p_.size.E, i = s * p_.size.G + g;
   float *here = room(thread), *there = here + room_size_ / 2;
-  DiagonalMetric& metric = diagonal_[s * p_.size.G + g];
-  metric.tokens = &tokens;
-  metric.g = g;
-  if (kind_ != Kind::product) find_centre(s, g, tokens.lines(p_.from.k, g, 0, tokens.n, D, here));
+  diagonal_[i].tokens = &tokens;
+  diagonal_[i].g = g;
+  if (kind_ != Kind::product) {
+    const float* k = tokens.lines(p_.from.k, g, 0, tokens.n, D, here);
+    if (kind_ == Kind::distance) find_centre(s, g, k);
+    if (kind_ == Kind::full) {
+      full_[i].tokens = &tokens;
+      full_[i].g = g;
+      full_[i].estimate(k, every, full_rooms_[thread]);
+    }
+  }
   const bool changes = change_of(p_.how.metric).estimated;
-  metric.estimate(changes ? tokens.lines(p_.from.v, g, 0, tokens.n, E, here) : nullptr,
-                  changes ? tokens.lines(p_.from.v_prev, g, 0, tokens.n, E, there) : nullptr);
+  diagonal_[i].estimate(changes ? tokens.lines(p_.from.v, g, 0, tokens.n, E, here) : nullptr,
+                        changes ? tokens.lines(p_.from.v_prev, g, 0, tokens.n, E, there) : nullptr);
+}
+
+Geometry::Rows Geometry::rows(std::int64_t s, std::int64_t span) const {
+  const Tokens& tokens = tokens_[s];
+  if (!spanned_) return {0, tokens.at.N};
+  const auto* how = p_.metric<KeyCovariance>();
+  const auto begin = tokens.before.begin(), end = begin + tokens.at.N;
+  return {std::lower_bound(begin, end, span * how->period) - begin,
+          std::lower_bound(begin, end, (span + 1) * how->period) - begin};
 }
 
 /// The mean of the keys: sums of what lies around it keep more digits.
@@ -59,19 +87,38 @@ void Geometry::find_centre(std::int64_t s, std::int64_t g, const float* k) {
   }
 }
 
-void Geometry::write(const Outputs& to) const {
+void Geometry::write(const Outputs& to) {
   for (const DiagonalMetric& metric : diagonal_) metric.write(to.metric);
+  for (const FullMetric& metric : full_) metric.write(to, full_rooms_[0]);
+  for (std::int64_t i = 0; i < p_.sequences * p_.size.G && to.scale; ++i) {
+    const std::int64_t s = i / p_.size.G, g = i % p_.size.G;
+    metric::store_one(to.scale, {tokens_[s].at.estimate, g}, scale(s, g));
+  }
 }
 
 const float* Geometry::keys(const Meeting& at, std::int64_t first, std::int64_t count, float* to,
-                            float*) const {
+                            float* b, float* room) const {
+  if (kind_ == Kind::full) {
+    key_lines(at, first, count, room);
+    whiten(at, count, to, room, b);
+    const float half = float(-0.5 * scale(at.s, key_head(at.h)));
+    for (std::int64_t j = 0; j < count; ++j) b[j] *= half;
+    return to;
+  }
   return tokens_[at.s].lines(p_.from.k, key_head(at.h), first, count, p_.size.D, to);
 }
 
 void Geometry::queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* q, float* m,
                        float* r) const {
   const std::int64_t D = p_.size.D;
-  const float c = float(p_.c), half = -0.5f * c;
+  const float c = float(scale(at.s, key_head(at.h))), half = -0.5f * c;
+  if (kind_ == Kind::full) {
+    centred_queries(at, first, rows, m);
+    whiten(at, rows, q, m, r);
+    for (std::int64_t i = 0; i < rows; ++i) r[i] *= half;
+    for (std::int64_t i = 0; i < rows * D; ++i) q[i] *= c;
+    return;
+  }
   for (std::int64_t i = 0; i < rows; ++i) {
     float *to = q + i * D, *by = m + i * D;
     const float* of = metric(at, first + i);
@@ -129,36 +176,57 @@ bool Geometry::query_lines(const Meeting& at, std::int64_t first, std::int64_t r
   return true;
 }
 
-void Geometry::unfold_keys(const Meeting& at, std::int64_t first, std::int64_t count,
-                           const float* T, const float* db, float* dk) const {
+void Geometry::unfold_keys(const Meeting& at, std::int64_t first, std::int64_t count, float* T,
+                           const float* db, float* dk, float* room) const {
   const std::int64_t D = p_.size.D, wide = line_width();
+  if (kind_ == Kind::full) {
+    key_lines(at, first, count, room);
+    for (std::int64_t j = 0; j < count; ++j) {
+      for (std::int64_t d = 0; d < D; ++d) T[j * D + d] -= db[j] * room[j * D + d];
+    }
+    apply_metric(at, count, T, room);
+    for (std::int64_t i = 0; i < count * D; ++i) dk[i] += T[i];
+    return;
+  }
   if (kind_ == Kind::product) {
     for (std::int64_t i = 0; i < count * D; ++i) dk[i] += T[i];
     return;
   }
   const Tokens& tokens = tokens_[at.s];
-  const float c = float(p_.c);
   const float* m = metric(at, 0);
   for (std::int64_t j = 0; j < count; ++j) {
     const float* from = T + j * wide;
     const std::int64_t token = tokens.at.k0 + tokens.key_at[first + j];
     for (std::int64_t d = 0; d < D; ++d) {
       const metric::Index place{tokens.at.b, key_head(at.h), token, d};
-      const float k = metric::load_one<float>(p_.from.k, place) - centre(at)[d];
-      const float pull =
-          doubled_ ? from[d] - from[D + d] * k : (m ? m[d] : 1.0f) * (from[d] - db[j] * k);
-      dk[j * D + d] += c * pull;
+      const double k = double(metric::load_one<float>(p_.from.k, place) - centre(at)[d]);
+      const double pull = doubled_ ? double(from[d]) - double(from[D + d]) * k
+                                   : (m ? m[d] : 1.0f) * (double(from[d]) - double(db[j]) * k);
+      dk[j * D + d] += float(p_.c * pull);
     }
   }
 }
 
-void Geometry::begin_backward() {
+void Geometry::take_gradient(Arena& arena) {
+  if (p_.full && full_.empty()) {  // only counted
+    for (std::int64_t i = 0; i < p_.sequences * p_.size.G; ++i) {
+      FullMetric of = counted_;
+      of.take_gradient(arena);
+    }
+  }
+  for (FullMetric& metric : full_) metric.take_gradient(arena);
+}
+
+void Geometry::clear_gradient(bool wanted) {
+  wants_gradient_ = wanted;
   for (DiagonalMetric& metric : diagonal_) std::fill(metric.dm.begin(), metric.dm.end(), 0.0);
+  for (const FullMetric& metric : full_) metric.clear_gradient();
 }
 
 void Geometry::unfold_queries(const Meeting& at, std::int64_t first, std::int64_t rows,
-                              const QuerySums& sums, float* dq) {
+                              const QuerySums& sums, float* dq, int thread) {
   const std::int64_t D = p_.size.D, r = at.h % p_.heads_per_key();
+  if (kind_ == Kind::full) return unfold_full(at, first, rows, sums, dq, thread);
   const float c = float(p_.c);
   const DiagonalMetric& of = diagonal(at.s, at.h);
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -182,6 +250,7 @@ void Geometry::unfold_queries(const Meeting& at, std::int64_t first, std::int64_
 void Geometry::finish(const View& dmetric, std::int64_t s, std::int64_t g, bool joins,
                       const Gathered& to, int thread) {
   DiagonalMetric& diagonal = diagonal_[s * p_.size.G + g];
+  if (kind_ == Kind::full) return finish_full(dmetric, s, g, joins, to, thread);
   if (diagonal.m.empty()) return;
   if (dmetric) diagonal.write_gradient(dmetric, joins);
   if (!p_.through || !change_of(p_.how.metric).estimated) return;

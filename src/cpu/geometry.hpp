@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cpu/diagonal.hpp"
+#include "cpu/full_metric.hpp"
 
 namespace foci::cpu {
 
@@ -23,9 +24,9 @@ struct Meeting {
 
 /// Sums over keys for a block of queries.
 struct QuerySums {
-  const float* U;   // (rows,D) sum_j ds_ij key_lines_j
+  float* U;         // (rows,D) sum_j ds_ij key_lines_j; used up
   const float* dr;  // (rows) sum_j ds_ij, or nullptr
-  const float* dm;  // (rows,D) sum_j ds_ij (q_i - k_j)^2, or nullptr
+  float* dm;        // (rows,D) sum_j ds_ij (q_i - k_j)^2, or room
 };
 
 class Geometry {
@@ -41,24 +42,30 @@ class Geometry {
 
   /// Whether the metric itself biases keys.
   bool has_bias() const { return kind_ == Kind::full; }
-  /// Whether k' differ from span to span.
-  bool has_spans() const { return false; }
+  /// Whether k' differ from span to span: under prefix a full metric has its chunks.
+  bool has_spans() const { return spanned_; }
   /// Spans of the longest sequence; queries [first, last) of a sequence's span.
-  std::int64_t spans() const { return 1; }
+  std::int64_t spans() const { return spanned_ && !full_.empty() ? full_[0].most_slots : 1; }
   struct Rows {
     std::int64_t first = 0, last = 0;
   };
-  Rows rows(std::int64_t s, std::int64_t) const { return {0, tokens_[s].at.N}; }
+  Rows rows(std::int64_t s, std::int64_t span) const;
 
-  /// Places the tokens and estimates the metric of every (sequence, key head).
-  void estimate(Executor* threads);
-  void write(const Outputs& to) const;
+  /// Places the tokens and estimates the metric of every (sequence, key head), `every` chunk of it
+  /// or those that queries ask for.
+  void estimate(Executor* threads, bool every);
+  void write(const Outputs& to);
+  /// c of a (sequence, key head).
+  double scale(std::int64_t s, std::int64_t g) const {
+    return scale_.empty() ? p_.c : scale_[s * p_.size.G + g];
+  }
+  void set_scale(std::int64_t s, std::int64_t g, double c) { scale_[s * p_.size.G + g] = c; }
 
   /// k' of kept keys [first, first + count) as (count,D), in place or in `to`; b (count) where the
-  /// metric has one.
-  const float* keys(const Meeting& at, std::int64_t first, std::int64_t count, float* to,
-                    float* b) const;
-  /// q' (rows,D), m (rows,D) where scores are distances, r (rows).
+  /// metric has one. `room` is as large as `to`.
+  const float* keys(const Meeting& at, std::int64_t first, std::int64_t count, float* to, float* b,
+                    float* room) const;
+  /// q' (rows,D), m (rows,D) where scores are distances (else it is room), r (rows).
   void queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* q, float* m,
                float* r) const;
 
@@ -74,13 +81,18 @@ class Geometry {
   bool wants_dr() const { return kind_ != Kind::product; }
   bool wants_dm() const { return kind_ == Kind::distance && !p_.metric<Dot>(); }
 
-  /// dk (count,D) += from T (count,line_width) = sum_i ds_ij query_lines_i and db (count).
-  void unfold_keys(const Meeting& at, std::int64_t first, std::int64_t count, const float* T,
-                   const float* db, float* dk) const;
+  /// dk (count,D) += from T (count,line_width) = sum_i ds_ij query_lines_i and db (count); T is
+  /// used up, `room` is as large.
+  void unfold_keys(const Meeting& at, std::int64_t first, std::int64_t count, float* T,
+                   const float* db, float* dk, float* room) const;
   /// dq (rows,D) from the sums; gathers dm. Queries of one key head come one after the other.
   void unfold_queries(const Meeting& at, std::int64_t first, std::int64_t rows,
-                      const QuerySums& sums, float* dq);
-  void begin_backward();
+                      const QuerySums& sums, float* dq, int thread);
+  /// What keys alone know of a span's metric; db (n) is summed over the heads that share it.
+  void gather_keys(const Meeting& at, std::int64_t n, const float* db, int thread);
+  /// Room for the metric's gradient, then zeros in it; `wanted`: whether anybody will look at it.
+  void take_gradient(Arena& arena);
+  void clear_gradient(bool wanted);
   /// Writes the metric's gradient (`joins`: adds it) and sends it back through the estimate.
   void finish(const View& dmetric, std::int64_t s, std::int64_t g, bool joins, const Gathered& to,
               int thread);
@@ -89,12 +101,24 @@ class Geometry {
   const float* metric(const Meeting& at, std::int64_t i) const {
     return diagonal(at.s, at.h).of(at.h % p_.heads_per_key(), i);
   }
+  const FullMetric& full(const Meeting& at) const {
+    return full_[at.s * p_.size.G + key_head(at.h)];
+  }
   const float* centre(const Meeting& at) const {
+    if (kind_ == Kind::full) return full(at).at(at.span).centre;
     return &centre_[(at.s * p_.size.G + key_head(at.h)) * p_.size.D];
   }
+  void whiten(const Meeting& at, std::int64_t rows, float* z, const float* x, float* norms) const;
+  void apply_metric(const Meeting& at, std::int64_t rows, float* x, float* room) const;
+  void add_products(double* to, std::int64_t rows, const float* a, const float* b, double c,
+                    float* room) const;
   void find_centre(std::int64_t s, std::int64_t g, const float* k);
-  void estimate_head(std::int64_t s, std::int64_t g, int thread);
-  float* room(int thread) { return &room_[thread * room_size_]; }
+  void estimate_head(std::int64_t s, std::int64_t g, bool every, int thread);
+  void unfold_full(const Meeting& at, std::int64_t first, std::int64_t rows, const QuerySums& sums,
+                   float* dq, int thread);
+  void finish_full(const View& dmetric, std::int64_t s, std::int64_t g, bool joins,
+                   const Gathered& to, int thread);
+  float* room(int thread) { return room_.data() + thread * room_size_; }
 
   const Problem& p_;
   const Kernels& isa_;
@@ -102,8 +126,13 @@ class Geometry {
   bool doubled_ = false;                // query_lines are [m q, m]: m differs between the queries
   std::span<Tokens> tokens_;            // (sequences)
   std::span<DiagonalMetric> diagonal_;  // (sequences, G)
-  std::span<float> centre_;             // (sequences, G, D)
-  std::span<float> room_;               // (threads, 2, longest_m, max(D,E))
+  bool spanned_ = false, wants_gradient_ = false;
+  std::span<FullMetric> full_;      // (sequences, G) or none
+  FullMetric counted_;              // the like of them, even where the arena only counts
+  std::span<FullRoom> full_rooms_;  // (threads)
+  std::span<double> scale_;         // (sequences, G), where scales are matched
+  std::span<float> centre_;         // (sequences, G, D)
+  std::span<float> room_;           // (threads, 2, longest_m, max(D,E))
   std::int64_t room_size_ = 0;
 };
 

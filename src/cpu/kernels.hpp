@@ -73,7 +73,7 @@ struct BackwardBlock {
   const float* values;       // packed by pack_keys too: (n,E) by E
   const float* key_lines;    // column panels of key_rows rows: what dq sums up
   const float* bias;         // (n, padded to a panel)
-  const float* low;          // (rows) softmax: r - shift, else r
+  const float* low;          // (rows) softmax: -shift, else r
   const float* minus_delta;  // (rows) minus sum_j a_ij da_ij, da from d_o as it stands here
   const float* inverse;      // (rows) 1 / by, 0 where by is 0; not for softmax
   const std::int64_t* sees;  // (rows)

@@ -33,7 +33,7 @@ void Backward::unfold_keys(const Meeting& at, const Work& work, Room& room) {
   lines_of(room.lines.data(), room.dk, work.count, L_, isa_.panel);
   const float* db = of(span_db_, at.s, at.h / R * R, p_.longest_m);
   geometry_.unfold_keys(at, work.first, work.count, room.lines.data(),
-                        db ? db + work.first : nullptr, room.dk_lines.data());
+                        db ? db + work.first : nullptr, room.dk_lines.data(), room.more.data());
 }
 
 /// dk and dv of the keys at hand: written, or kept where more is to come.
@@ -56,15 +56,17 @@ void Backward::keep_keys(const Gradients& to, const Work& work, Room& room) {
   }
 }
 
-/// dq of the span's queries of one key head, and what they know of the metric.
-void Backward::finish_queries(const Gradients& to, std::int64_t s, std::int64_t g,
-                              std::int64_t span, Room& room) {
-  const Geometry::Rows rows = geometry_.rows(s, span);
-  const std::int64_t R = p_.heads_per_key();
-  for (std::int64_t r = 0; r < R; ++r) {
-    const Meeting at{s, g * R + r, span};
+/// dq of a span's queries, head by head of those that share keys, and what is known of the metric.
+void Backward::finish_queries(const Gradients& to, Meeting at, int thread) {
+  const Geometry::Rows rows = geometry_.rows(at.s, at.span);
+  if (rows.first >= rows.last) return;
+  const Tokens& tokens = geometry_.tokens(at.s);
+  const std::int64_t n = geometry_.has_spans() ? tokens.sees[rows.last - 1] : tokens.n;
+  if (!span_db_.empty())
+    geometry_.gather_keys(at, n, of(span_db_, at.s, at.h, p_.longest_m), thread);
+  for (std::int64_t r = 0; r < p_.heads_per_key(); ++r, ++at.h) {
     for (std::int64_t first = rows.first; first < rows.last; first += block_rows)
-      finish_rows(to, at, first, std::min(block_rows, rows.last - first), room);
+      finish_rows(to, at, first, std::min(block_rows, rows.last - first), thread);
   }
 }
 
@@ -85,7 +87,8 @@ void Backward::sum_parts(float* to, std::span<float> array, const Meeting& at, s
 }
 
 void Backward::finish_rows(const Gradients& to, const Meeting& at, std::int64_t first,
-                           std::int64_t rows, Room& room) {
+                           std::int64_t rows, int thread) {
+  Room& room = rooms_[thread];
   const Tokens& tokens = geometry_.tokens(at.s);
   const std::int64_t D = D_, N = p_.longest_n;
   sum_parts(room.rows.data(), dq_, at, first, rows);
@@ -97,7 +100,7 @@ void Backward::finish_rows(const Gradients& to, const Meeting& at, std::int64_t 
   }
   float* dq = room.q.data();
   geometry_.unfold_queries(at, first, rows, {room.rows.data(), room.dr.data(), room.lines.data()},
-                           dq);
+                           dq, thread);
   if (!late_q_.empty()) {
     std::copy_n(dq, rows * D, of(late_q_, at.s, at.h, N * D) + first * D);
     return;

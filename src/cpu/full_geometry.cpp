@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The full metric in the passes: whitening on the way there; dq = c P (U - dr q), dk = c P (T - db
+// k) and dP = 1/2 c sum_i (u q' + q u') - 1/2 c sum_j db k k', u = U - 1/2 dr q, on the way back,
+// with q and k measured from the estimate's centre.
+#include "cpu/geometry.hpp"
+
+namespace foci::cpu {
+
+namespace {
+
+constexpr std::int64_t column_block = 32;
+
+}  // namespace
+
+/// z (rows,D) = W x, norms (rows) = |z|^2. W is lower for key-covariance: half of it is not looked
+/// at.
+void Geometry::whiten(const Meeting& at, std::int64_t rows, float* z, const float* x,
+                      float* norms) const {
+  const std::int64_t D = p_.size.D;
+  const Whitening by = full(at).at(at.span);
+  const bool lower = p_.metric<KeyCovariance>() != nullptr;
+  for (std::int64_t e = 0; e < D; e += column_block) {
+    const std::int64_t cols = std::min(column_block, D - e);
+    isa_.matrix->product({.c = z + e,
+                          .a = x,
+                          .b = by.Wt + e,
+                          .rows = rows,
+                          .cols = cols,
+                          .K = lower ? e + cols : D,
+                          .c_step = D,
+                          .a_row = D,
+                          .a_k = 1,
+                          .b_step = D,
+                          .add = false});
+  }
+  isa_.row_dots(norms, z, z, rows, D);
+}
+
+/// x (rows,D) becomes c P x.
+void Geometry::apply_metric(const Meeting& at, std::int64_t rows, float* x, float* room) const {
+  const std::int64_t D = p_.size.D;
+  const Whitening by = full(at).at(at.span);
+  const float c = float(scale(at.s, key_head(at.h)));
+  Product of{.c = room,
+             .a = x,
+             .b = by.Wt,
+             .rows = rows,
+             .cols = D,
+             .K = D,
+             .c_step = D,
+             .a_row = D,
+             .a_k = 1,
+             .b_step = D,
+             .add = false};
+  isa_.matrix->product(of);
+  for (std::int64_t i = 0; i < rows * D; ++i) room[i] *= c;
+  of.c = x;
+  of.a = room;
+  of.b = by.W;
+  isa_.matrix->product(of);
+}
+
+/// to (D,D) += 1/2 c sum_i (a_i b_i' + b_i a_i'); room (D,D).
+void Geometry::add_products(double* to, std::int64_t rows, const float* a, const float* b, double c,
+                            float* room) const {
+  const std::int64_t D = p_.size.D;
+  isa_.matrix->product({.c = room,
+                        .a = a,
+                        .b = b,
+                        .rows = D,
+                        .cols = D,
+                        .K = rows,
+                        .c_step = D,
+                        .a_row = 1,
+                        .a_k = D,
+                        .b_step = D,
+                        .add = false});
+  for (std::int64_t d = 0; d < D; ++d) {
+    for (std::int64_t e = 0; e < D; ++e)
+      to[d * D + e] += 0.5 * c * (double(room[d * D + e]) + double(room[e * D + d]));
+  }
+}
+
+void Geometry::unfold_full(const Meeting& at, std::int64_t first, std::int64_t rows,
+                           const QuerySums& sums, float* dq, int thread) {
+  const std::int64_t D = p_.size.D;
+  float *q = sums.dm, *u = sums.U;
+  centred_queries(at, first, rows, q);
+  const auto subtract = [&] {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t d = 0; d < D; ++d) u[i * D + d] -= 0.5f * sums.dr[i] * q[i * D + d];
+    }
+  };
+  subtract();
+  if (wants_gradient_)
+    add_products(full(at).gradient(at.span), rows, u, q, scale(at.s, key_head(at.h)), room(thread));
+  subtract();
+  apply_metric(at, rows, u, dq);
+  std::copy_n(u, rows * D, dq);
+}
+
+void Geometry::gather_keys(const Meeting& at, std::int64_t n, const float* db, int thread) {
+  if (kind_ != Kind::full || !wants_gradient_) return;
+  const std::int64_t D = p_.size.D;
+  float *square = room(thread), *lines = square + D * D, *scaled = lines + block_rows * D;
+  for (std::int64_t first = 0; first < n; first += block_rows) {
+    const std::int64_t count = std::min(block_rows, n - first);
+    const float* k = key_lines(at, first, count, lines);
+    for (std::int64_t j = 0; j < count; ++j) {
+      for (std::int64_t d = 0; d < D; ++d) scaled[j * D + d] = db[first + j] * k[j * D + d];
+    }
+    add_products(full(at).gradient(at.span), count, scaled, k, -0.5 * scale(at.s, key_head(at.h)),
+                 square);
+  }
+}
+
+void Geometry::finish_full(const View& dmetric, std::int64_t s, std::int64_t g, bool joins,
+                           const Gathered& to, int thread) {
+  const FullMetric& metric = full_[s * p_.size.G + g];
+  if (dmetric) metric.write_gradient(dmetric, joins);
+  if (!p_.through || !p_.metric<KeyCovariance>()) return;
+  const float* k = tokens_[s].lines(p_.from.k, g, 0, tokens_[s].n, p_.size.D, room(thread));
+  metric.through(to.dk.data(), k, full_rooms_[thread]);
+}
+
+}  // namespace foci::cpu
