@@ -267,7 +267,9 @@ def main():
             "isas": info["isas"], "isa": os.environ.get("FOCI_ISA") or info["isas"][0],
             "peers": peers, "commit": commit or info["commit"],
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-            "load": os.getloadavg()[0]}
+            "cores": cores, "load": round(os.getloadavg()[0], 2)}
+    if head["load"] > 0.5 * cores:
+        print(f"the machine is busy (load {head['load']:.1f}): these numbers will not be fair")
     results = Results(os.path.join(options.results, machine, "cpu.json"), head)
     skipped = 0
     for line, flags in zip(lines, commands):

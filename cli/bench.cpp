@@ -4,11 +4,26 @@
 #include "cli/bench_report.hpp"
 #include "cli/remarks.hpp"
 
+#include <foci/error.hpp>
+
+#include <fmt/format.h>
+
 namespace foci::cli {
 namespace {
 
 Contestant contestant_of(Subject& subject, const std::string& name) {
   return {.name = name, .run = [&subject] { return timed([&] { subject.run(); }); }};
+}
+
+/// A fault says whose it is: ours may be as right as can be.
+void start_versus(std::optional<Subject>& to, const Versus& versus, std::uint64_t seed) try {
+  to.emplace(versus.timed, seed);
+} catch (const InvalidArgument& fault) {
+  throw InvalidArgument(fmt::format("--versus {}: {}", versus.text, fault.what()));
+} catch (const Unsupported& fault) {
+  throw Unsupported(fmt::format("--versus {}: {}", versus.text, fault.what()));
+} catch (const NumericalError& fault) {
+  throw NumericalError(fmt::format("--versus {}: {}", versus.text, fault.what()));
 }
 
 /// Ours, versus, then the peers that are here.
@@ -39,7 +54,7 @@ int run(const Bench& verb) {
   Remarks remarks;
   Subject ours(verb.ours, verb.common.seed);
   std::optional<Subject> versus;
-  if (verb.versus) versus.emplace(verb.versus->timed, verb.common.seed);
+  if (verb.versus) start_versus(versus, *verb.versus, verb.common.seed);
   const std::vector<Peer> peers = start_peers(verb.peers, ours);
   std::vector<Contestant> contestants = contestants_of(ours, versus, peers);
   {

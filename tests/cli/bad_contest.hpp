@@ -25,6 +25,10 @@ inline std::vector<Bad> bad_contests() {
       {"versus_misfit", bench({"--versus", "ridge=2"}), 2,
        "--ridge belongs to --metric key-covariance"},
       {"versus_heads", bench({"--versus", "kv-heads=3"}), 2, "--kv-heads 3 does not divide"},
+      {"versus_refused", bench({"--peers", "none", "--versus", "weighting=decay"}), 2,
+       "--versus weighting=decay: "},
+      {"versus_not_here", bench({"--peers", "none", "--versus", "backend=cuda"}), 2,
+       "--versus backend=cuda: backend cuda is not in this build"},
       {"bias_without_scores", bench({"--key-bias", "--weighting", "linear"}), 2,
        "has no scores to add a key_bias to"},
   };
