@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder: checks each step as attend() would, then hands it to the heads of the reference
-// backend.
+// The decoder: checks each step as attend() would, then hands it to the heads of a backend, token
+// by token.
 #include <foci/decode.hpp>
 
 #include "attend/check.hpp"
+#include "cpu/choose.hpp"
+#include "cpu/decode.hpp"
 #include "ref/decode.hpp"
 
 #include <foci/error.hpp>
@@ -20,8 +22,41 @@ using metric::Problem;
 
 namespace {
 
+/// The heads of backend ref.
 template <class S>
-using Heads = std::vector<ref::DecodeHead<S>>;
+class Heads {
+ public:
+  Heads() = default;
+  Heads(Arena& arena, const Problem& cache) {
+    heads_.reserve(arena.times(cache.size.B, cache.size.G));
+    for (std::int64_t b = 0; b < cache.size.B; ++b) {
+      for (std::int64_t g = 0; g < cache.size.G; ++g) heads_.emplace_back(arena, cache, b, g);
+    }
+  }
+  void reset() {
+    for (auto& head : heads_) head.reset();
+  }
+  void prepare(const Problem& tokens) {
+    for (auto& head : heads_) head.prepare(tokens);
+  }
+  void step(const Outputs& to, const Problem& tokens, std::int64_t i) {
+    for (auto& head : heads_) head.step(to, tokens, i);
+  }
+
+ private:
+  std::vector<ref::DecodeHead<S>> heads_;
+};
+
+/// ref or cpu; a backend asked for by name is the one or throws.
+Backend choose(const DecoderSizes& z, const Options& how) {
+  if (how.backend == Backend::ref) return Backend::ref;
+  if (how.backend == Backend::cuda)
+    throw Unsupported("backend cuda is not in this build; it has: cpu, ref");
+  if (z.dtype != DType::f64 && cpu::decodes(how.metric)) return Backend::cpu;
+  if (how.backend == Backend::automatic) return Backend::ref;
+  throw Unsupported(
+      "backend cpu computes in f32 and takes no f64; the nearest that can is backend ref");
+}
 
 /// The cache as a problem of one query against `capacity` keys.
 Problem cache_problem(const DecoderSizes& z, const Options& how) {
@@ -63,9 +98,7 @@ void check_sizes(const DecoderSizes& z, const Options& how) {
   if (checks::scope_of(how) != Scope::prefix) {
     throw InvalidArgument("a decoder never sees the whole sequence: its scope is prefix");
   }
-  if (how.backend == Backend::cpu || how.backend == Backend::cuda) {
-    throw Unsupported("this build decodes on backend ref only");
-  }
+  choose(z, how);
 }
 
 }  // namespace
@@ -75,26 +108,26 @@ struct Decoder::State {
   Options how;
   Problem problem;
   std::vector<std::byte> memory;
-  std::variant<Heads<double>, Heads<float>, Heads<Bf16>, Heads<F16>> heads;
+  std::variant<Heads<double>, Heads<float>, Heads<Bf16>, Heads<F16>, cpu::Decoding> heads;
   std::int64_t length = 0;
 
   State(const DecoderSizes& z, const Options& options)
       : sizes(z), how(options), problem(cache_problem(z, options)) {
-    metric::with_floating(z.dtype, [&]<class S>(S*) { make<S>(); });
+    if (choose(z, how) == Backend::cpu) {
+      make<cpu::Decoding>(z.dtype, cpu::chosen());
+    } else {
+      metric::with_floating(z.dtype, [&]<class S>(S*) { make<Heads<S>>(); });
+    }
   }
 
-  template <class S>
-  void make() {
+  /// Made twice: the first time only counts what it needs.
+  template <class Made, class... More>
+  void make(const More&... more) {
     Arena counting;
-    ref::DecodeHead<S> size_only(counting, problem, 0, 0);
-    memory.resize((counting.used() + Arena::alignment) * std::size_t(sizes.B * sizes.G));
+    const Made size_only(counting, problem, more...);
+    memory.resize(counting.used() + Arena::alignment);
     Arena arena(memory);
-    Heads<S> made;
-    made.reserve(std::size_t(sizes.B * sizes.G));
-    for (std::int64_t b = 0; b < sizes.B; ++b) {
-      for (std::int64_t g = 0; g < sizes.G; ++g) made.emplace_back(arena, problem, b, g).reset();
-    }
-    heads = std::move(made);
+    heads.emplace<Made>(arena, problem, more...).reset();
   }
 
   void check_step(const Outputs& to, const Problem& p) const {
@@ -136,8 +169,8 @@ void Decoder::step(const Outputs& to, const Inputs& tokens) {
   std::visit(
       [&](auto& heads) {
         for (std::int64_t i = 0; i < p.size.N; ++i) {
-          for (auto& head : heads) head.prepare(p);  // throws before any head has taken the token
-          for (auto& head : heads) head.step(to, p, i);
+          heads.prepare(p);  // throws before any head has taken the token
+          heads.step(to, p, i);
           ++state_->length;
         }
       },
@@ -148,11 +181,7 @@ void Decoder::step(const Outputs& to, const Inputs& tokens) {
 std::int64_t Decoder::length() const { return state_->length; }
 
 void Decoder::reset() {
-  std::visit(
-      [](auto& heads) {
-        for (auto& head : heads) head.reset();
-      },
-      state_->heads);
+  std::visit([](auto& heads) { heads.reset(); }, state_->heads);
   state_->length = 0;
 }
 

@@ -4,13 +4,16 @@
 
 #include <foci/error.hpp>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <array>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
 #if defined(FOCI_HAS_AMX)
-#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -28,6 +31,14 @@ bool has_amx() {
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & tiles) == 0 || (d & bf16) == 0) return false;
   constexpr long request = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, request, tile_data) == 0;
+}
+#endif
+
+#if defined(__x86_64__)
+/// Not every compiler can ask for it by name.
+bool widens_halves() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 #endif
 
@@ -62,7 +73,8 @@ struct Machine {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     add_avx512();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) add(avx2::kernels);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && widens_halves())
+      add(avx2::kernels);
 #endif
     add(portable::kernels);
     for (std::size_t i = 0; i < narrow_count; ++i) names[name_count++] = narrow[i]->name;

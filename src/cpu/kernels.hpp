@@ -99,6 +99,8 @@ struct BackwardBlock {
   const float* dm_lines;  // column panels like q
 };
 
+struct DecodeKernels;  // decode_row.hpp
+
 struct Kernels {
   const char* name;
   std::int64_t panel;      // keys of a panel
@@ -114,6 +116,7 @@ struct Kernels {
   void (*softmax_forward)(const ForwardBlock& block);
   void (*softmax_backward)(const BackwardBlock& block);
   const MatrixKernels* matrix;
+  const DecodeKernels* decode;
 };
 
 namespace portable {

@@ -2,6 +2,7 @@
 // One block of softmax attention: scores tile by tile, running maximum, weights, weights times
 // values. The maximum follows lazily: a row is rescaled only when its scores outgrow it by e^16.
 // Compiled once per instruction set.
+#include "cpu/decode_row.hpp"
 #include "cpu/isa.hpp"
 
 #include <math.h>
@@ -355,6 +356,7 @@ const Kernels kernels = {.name = FOCI_NAME_OF(FOCI_ISA),
                          .row_dots = row_dots,
                          .softmax_forward = softmax_forward,
                          .softmax_backward = softmax_backward,
-                         .matrix = &matrix_kernels};
+                         .matrix = &matrix_kernels,
+                         .decode = &decode_kernels};
 
 }  // namespace foci::cpu::FOCI_ISA

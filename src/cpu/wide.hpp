@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of doubles beside the vectors of floats of isa.hpp: W, as many bytes as V.
+// Vectors of doubles beside the vectors of floats of isa.hpp: W, as many bytes as V; split() and
+// joined() go between one V and two W.
 #pragma once
 
 #include "cpu/isa.hpp"
@@ -18,6 +19,14 @@ FOCI_INLINE W add(W a, W b) { return _mm512_add_pd(a, b); }
 FOCI_INLINE W sub(W a, W b) { return _mm512_sub_pd(a, b); }
 FOCI_INLINE W mul(W a, W b) { return _mm512_mul_pd(a, b); }
 FOCI_INLINE W load_wide(const float* p) { return _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(p)); }
+FOCI_INLINE void split(W& low, W& high, V x) {
+  low = _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, x, 0));
+  high = _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, x, 1));
+}
+FOCI_INLINE V joined(W low, W high) {
+  const V half = _mm512_castps256_ps512(_mm512_maskz_cvtpd_ps(0xff, low));
+  return _mm512_maskz_insertf32x8(0xffff, half, _mm512_maskz_cvtpd_ps(0xff, high), 1);
+}
 
 #elif defined(FOCI_ISA_AVX2)
 
@@ -31,6 +40,13 @@ FOCI_INLINE W add(W a, W b) { return _mm256_add_pd(a, b); }
 FOCI_INLINE W sub(W a, W b) { return _mm256_sub_pd(a, b); }
 FOCI_INLINE W mul(W a, W b) { return _mm256_mul_pd(a, b); }
 FOCI_INLINE W load_wide(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+FOCI_INLINE void split(W& low, W& high, V x) {
+  low = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+  high = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+}
+FOCI_INLINE V joined(W low, W high) {
+  return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
+}
 
 #else
 
@@ -48,6 +64,13 @@ FOCI_INLINE W add(W a, W b) { return a + b; }
 FOCI_INLINE W sub(W a, W b) { return a - b; }
 FOCI_INLINE W mul(W a, W b) { return a * b; }
 FOCI_INLINE W load_wide(const float* p) { return W{double(p[0]), double(p[1])}; }
+FOCI_INLINE void split(W& low, W& high, V x) {
+  low = W{double(x[0]), double(x[1])};
+  high = W{double(x[2]), double(x[3])};
+}
+FOCI_INLINE V joined(W low, W high) {
+  return V{float(low[0]), float(low[1]), float(high[0]), float(high[1])};
+}
 
 #endif
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding token by token, or a few at a time, gives what the full causal pass gives; by the
 // tolerance rule of the type, and in double to rounding.
-#include "mechanisms.hpp"
+#include "steps.hpp"
 #include "thrown.hpp"
 
-#include <foci/decode.hpp>
 #include <foci/error.hpp>
 
 #include <gtest/gtest.h>
@@ -13,30 +12,6 @@ namespace foci {
 namespace {
 
 using namespace cases;
-
-/// Tokens [begin, end) of every input.
-Inputs tokens(const Made& made, std::int64_t begin, std::int64_t end) {
-  Inputs part = made.inputs();
-  for (View* view : {&part.q, &part.k, &part.v, &part.v_prev, &part.key_bias}) {
-    if (*view) *view = view->sliced(2, begin, end);
-  }
-  if (part.key_mask) part.key_mask = part.key_mask.sliced(1, begin, end);
-  return part;
-}
-
-Outputs rows(const Outputs& to, std::int64_t begin, std::int64_t end) {
-  Outputs part = to;
-  for (View* view : {&part.o, &part.lse, &part.concentration, &part.effective_keys, &part.entropy,
-                     &part.largest, &part.largest_at, &part.metric}) {
-    if (*view && (view != &part.metric || view->shape[2] == to.o.shape[2]))
-      *view = view->sliced(2, begin, end);
-  }
-  return part;
-}
-
-DecoderSizes sizes_of(const Case& c, DType dtype) {
-  return {.B = c.B, .H = c.H, .G = c.G, .D = c.D, .E = c.E, .capacity = c.N, .dtype = dtype};
-}
 
 /// 0 where both are the same infinity.
 double apart(double a, double b) { return a == b ? 0 : std::abs(a - b); }
@@ -62,20 +37,11 @@ void compare(const Case& c, const Options& how, std::int64_t step, DType dtype, 
     if (!refused(made->inputs(), how).empty())
       *made = Made(c, 9, dtype), give_metric(*made, how.metric);
   }
-  Outputs whole = all_outputs(full, how), parts = all_outputs(decoded, how);
-  const auto* given = std::get_if<Given>(&how.metric);
-  if (std::holds_alternative<KeyCovariance>(how.metric) ||
-      (given && given->extent == Extent::full)) {
-    whole.metric = parts.metric = full.fresh("metric_used", {}, dtype);
-    decoded.fresh("metric_used", {}, dtype);
-  }
+  const Outputs whole = decoded_outputs(full, how), parts = decoded_outputs(decoded, how);
   attend(whole, full.inputs(), how);
   Decoder decoder(sizes_of(c, dtype), how);
   for (int again = 0; again < 2; ++again) {  // the second time from a reset decoder
-    for (std::int64_t i = 0; i < c.N; i += step) {
-      const std::int64_t end = std::min(i + step, c.N);
-      decoder.step(rows(parts, i, end), tokens(decoded, i, end));
-    }
+    decode(decoder, decoded, parts, step);
     EXPECT_EQ(decoder.length(), c.N);
     expect_near(full, decoded, tolerance);
     decoder.reset();
@@ -143,7 +109,10 @@ TEST_F(DecoderMessages, about_options_and_sizes) {
   sizes_.dtype = DType::f64;
   how_.backend = Backend::cuda;
   EXPECT_EQ(thrown<Unsupported>([&] { Decoder decoder(sizes_, how_); }),
-            "this build decodes on backend ref only");
+            "backend cuda is not in this build; it has: cpu, ref");
+  how_.backend = Backend::cpu;
+  EXPECT_EQ(thrown<Unsupported>([&] { Decoder decoder(sizes_, how_); }),
+            "backend cpu computes in f32 and takes no f64; the nearest that can is backend ref");
 }
 
 TEST_F(DecoderMessages, about_a_step_and_it_leaves_the_state_alone) {
