@@ -69,9 +69,8 @@ Problem cache_problem(const DecoderSizes& z, const Options& how) {
   p.longest_n = 1;
   p.longest_m = z.capacity;
   p.scope = Scope::prefix;
-  const auto* given = std::get_if<Given>(&how.metric);
-  p.full =
-      std::holds_alternative<KeyCovariance>(how.metric) || (given && given->extent == Extent::full);
+  const auto* given = p.metric<Given>();
+  p.full = p.metric<KeyCovariance>() || (given && given->extent == Extent::full);
   if (auto* covariance = std::get_if<KeyCovariance>(&p.how.metric)) {
     if (!covariance->prior) covariance->prior = double(z.D);
   }

@@ -39,11 +39,7 @@ Remembered remembered(const Problem& p) {
 
 }  // namespace
 
-bool decodes(const Metric& metric) {
-  const auto* given = std::get_if<Given>(&metric);
-  return !std::holds_alternative<KeyCovariance>(metric) &&
-         !std::holds_alternative<Jacobian>(metric) && !(given && given->extent == Extent::full);
-}
+bool decodes(const Metric& metric) { return !std::holds_alternative<Jacobian>(metric); }
 
 Decoding::Decoding(Arena& arena, const Problem& cache, DType type, const Kernels& isa)
     : p_(cache),
@@ -64,6 +60,7 @@ Decoding::Decoding(Arena& arena, const Problem& cache, DType type, const Kernels
   k_ = arena.take<float>(wide_D_);
   for (auto* line : {&v_, &v_prev_}) *line = arena.take<float>(wide_E_);
   o_ = arena.take<float>(R_, wide_E_);
+  whitening_ = WhiteningRoom::take(arena, p_, isa);
   panel_ = arena.take<float>(D_, isa.panel);
   heads_.reserve(arena.times(p_.size.B, p_.size.G));
   for (std::int64_t b = 0; b < p_.size.B; ++b) {
@@ -72,6 +69,7 @@ Decoding::Decoding(Arena& arena, const Problem& cache, DType type, const Kernels
                         .g = g,
                         .cache = DecodeCache::take(arena, p_, line_of(type), remembered(p_), isa),
                         .metric = RunningMetric::take(arena, p_),
+                        .full = RunningWhitening::take(arena, p_, isa),
                         .sums = RunningSums::take(arena, p_, rows_)});
     }
   }
@@ -84,11 +82,17 @@ void Decoding::reset() {
     head.cache.n = 0;
     head.cache.biased = false;
     head.metric.reset(head.g);
+    head.full.reset();
     head.sums.reset();
   }
 }
 
-void Decoding::prepare(const Problem&) {}
+void Decoding::prepare(const Problem& tokens) {
+  for (Head& head : heads_) {
+    if (!p_.full) return;
+    head.full.prepare(head.cache, {tokens, head.b, head.g, 0, t_, true}, whitening_);
+  }
+}
 
 void Decoding::step(const Outputs& to, const Problem& tokens, std::int64_t i) {
   const View& mask = tokens.from.key_mask;
@@ -121,6 +125,7 @@ void Decoding::take_token(Head& head, const NextToken& token) {
   const metric::Index line{head.b, head.g, token.i};
   const bool changes = change_of(p_.how.metric).estimated;
   head.cache.append(token, rows_);
+  if (p_.full) head.full.append(head.cache, whitening_);
   if (on_sums_) load_line(k_.data(), from.k, line, D_, rows_);
   if (on_sums_ || changes) load_line(v_.data(), from.v, line, p_.size.E, rows_);
   if (changes) {
@@ -132,6 +137,7 @@ void Decoding::take_token(Head& head, const NextToken& token) {
 
 /// q' in `folded`, and with distances what their squares are multiplied with in `spread`.
 void Decoding::fold(const Head& head) {
+  if (p_.full) head.full.whiten(q_.data(), q_.data(), R_, wide_D_, whitening_);
   for (std::int64_t r = 0; r < R_; ++r) {
     const double* m = head.metric.of(r);
     for (std::int64_t d = 0; d < D_; ++d) {

@@ -4,7 +4,7 @@
 // D E; statistics that look at every weight are worked out only when asked.
 #pragma once
 
-#include "cpu/decode_cache.hpp"
+#include "cpu/decode_full.hpp"
 #include "cpu/decode_metric.hpp"
 #include "cpu/decode_sums.hpp"
 
@@ -31,6 +31,7 @@ class Decoding {
     std::int64_t b, g;
     DecodeCache cache;
     RunningMetric metric;
+    RunningWhitening full;
     RunningSums sums;
   };
   /// What a row of weights tells.
@@ -69,7 +70,8 @@ class Decoding {
   std::span<float> spread_;                      // (R, wide_D) distances: -1/2 c m
   std::span<float> k_, v_, v_prev_;              // (wide_D), (wide_E)
   std::span<float> o_;                           // (R, wide_E)
-  std::span<float> panel_;                       // (D, panel) linear
+  WhiteningRoom whitening_;
+  std::span<float> panel_;  // (D, panel) linear
 };
 
 }  // namespace foci::cpu

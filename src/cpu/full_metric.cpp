@@ -109,25 +109,30 @@ void FullMetric::place(std::int64_t c, std::int64_t known, const float* keys) co
     centre[d] = known > 0 ? float(mean[d]) : tokens->n > 0 ? keys[d] : 0.0f;
 }
 
-/// P = L L' with W = L'. Rounding may leave it a little short of semidefinite. A causal row may not
-/// feel a mean of keys it does not see.
-void FullMetric::load_given(const float* keys, FullRoom& room) const {
-  const View& given = p->from.metric;
-  const std::int64_t D = p->size.D, b = given.shape[0] == 1 ? 0 : tokens->at.estimate;
-  double *A = room.wide.data(), *L = A + square();
-  for (std::int64_t d = 0; d < D; ++d) metric::load(A + d * D, given, {b, g, d}, D);
+void whiten_given(double* W, const View& given, const GivenAt& at, const MatrixKernels& kernels,
+                  double* room) {
+  const std::int64_t D = given.shape[3];
+  double *A = room, *L = A + D * D;
+  for (std::int64_t d = 0; d < D; ++d) metric::load(A + d * D, given, {at.b, at.g, d}, D);
   for (std::int64_t i = 0; i < D; ++i) {
     for (std::int64_t j = 0; j < i; ++j) A[j * D + i] = A[i * D + j];
   }
   const double slack = metric::slack_of(given.dtype == DType::f64, D);
-  bool sound = kernels->cholesky(L, A, D);
+  bool sound = kernels.cholesky(L, A, D);
   for (std::int64_t d = 0; d < D && sound; ++d)
     sound = L[d * D + d] * L[d * D + d] > slack * A[d * D + d];
   if (!sound && !metric::cholesky(L, A, D, metric::Definite::semi, slack))
-    throw InvalidArgument(metric::not_semidefinite(b, g));
+    throw InvalidArgument(metric::not_semidefinite(at.b, at.g));
   for (std::int64_t i = 0; i < D; ++i) {
-    for (std::int64_t j = 0; j < D; ++j) factors[j * D + i] = L[i * D + j];
+    for (std::int64_t j = 0; j < D; ++j) W[j * D + i] = L[i * D + j];
   }
+}
+
+/// A causal row may not feel a mean of keys it does not see.
+void FullMetric::load_given(const float* keys, FullRoom& room) const {
+  const View& given = p->from.metric;
+  const std::int64_t D = p->size.D, b = given.shape[0] == 1 ? 0 : tokens->at.estimate;
+  whiten_given(factors.data(), given, {b, g}, *kernels, room.wide.data());
   const std::int64_t known = p->how.causal ? 0 : tokens->n;
   std::fill(means.begin(), means.end(), 0.0);
   if (known > 0) kernels->sum_rows(means.data(), keys, known, D);

@@ -17,6 +17,15 @@ struct Whitening {
   int raises;
 };
 
+/// Which P of a given tensor (1|B, G, D, D).
+struct GivenAt {
+  std::int64_t b, g;
+};
+/// W (D,D) = L' of the given P = L L'. Throws where P is not positive semidefinite; rounding may
+/// leave it a little short. room: covariance_room(D).
+void whiten_given(double* W, const View& given, const GivenAt& at, const MatrixKernels& kernels,
+                  double* room);
+
 /// Scratch of one task.
 struct FullRoom {
   std::span<double> wide;
