@@ -9,6 +9,7 @@ import datetime
 import json
 import os
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -178,6 +179,26 @@ def text_of(*command):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+class Others:
+    """How many cores other programs keep busy while a measurement runs."""
+
+    def __init__(self):
+        self.begin, self.before = time.monotonic(), self.seconds()
+
+    @staticmethod
+    def seconds():
+        """Of all cores, less those of the programs that this one has started and seen end."""
+        with open("/proc/stat") as file:
+            ticks = [int(tick) for tick in file.readline().split()[1:9]]
+        ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+        busy = sum(ticks) - ticks[3] - ticks[4]
+        return busy / os.sysconf("SC_CLK_TCK") - ours.ru_utime - ours.ru_stime
+
+    def busy(self):
+        spent = time.monotonic() - self.begin
+        return max(0.0, (self.seconds() - self.before) / spent) if spent > 0.1 else 0.0
+
+
 def machine_name(info):
     """"epyc-2core": a word of the processor's name and the cores."""
     model = info["machine"]["model"].lower()
@@ -189,14 +210,25 @@ class Results:
     def __init__(self, path, head):
         self.path, self.head, self.lines, self.runs = path, head, [], {}
 
-    def add(self, line, command, raw):
+    def run(self, foci, flags):
+        """Runs what has not run yet."""
+        command = "foci bench " + shlex.join(flags)
+        if command not in self.runs:
+            others = Others()
+            raw = run(foci, flags)
+            self.runs[command] = {**raw, "busy": round(others.busy(), 2)}
+            every = [raw["busy"] for raw in self.runs.values()]
+            self.head["busy"] = round(sum(every) / len(every), 2)
+        return command
+
+    def add(self, line, command):
+        raw = self.runs[command]
         value = None if "failed" in raw else line.measures(raw)
         reached = None
         if line.bar is not None:
             good = value is not None and (value >= line.bar if line.wants == "at least"
                                           else value <= line.bar)
             reached = bool(good)
-        self.runs[command] = raw
         self.lines.append({"group": line.group, "name": line.name, "run": command,
                            "unit": MEASURES.get(line.measures, "times as fast"), "bar": line.bar,
                            "wants": line.wants, "value": value, "reached": reached,
@@ -267,9 +299,7 @@ def main():
             "isas": info["isas"], "isa": os.environ.get("FOCI_ISA") or info["isas"][0],
             "peers": peers, "commit": commit or info["commit"],
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-            "cores": cores, "load": round(os.getloadavg()[0], 2)}
-    if head["load"] > 0.5 * cores:
-        print(f"the machine is busy (load {head['load']:.1f}): these numbers will not be fair")
+            "busy": 0.0}
     results = Results(os.path.join(options.results, machine, "cpu.json"), head)
     skipped = 0
     for line, flags in zip(lines, commands):
@@ -277,8 +307,9 @@ def main():
         if command not in results.runs and time.monotonic() - begin > options.limit:
             skipped += 1
             continue
-        raw = results.runs.get(command) or run(options.foci, flags)
-        print(row_text(results.add(line, command, raw)), flush=True)
+        print(row_text(results.add(line, results.run(options.foci, flags))), flush=True)
+    if head["busy"] > 0.3:
+        print(f"the machine was busy ({head['busy']:g} cores): these numbers are not fair")
     barred = [line for line in results.lines if line["bar"] is not None]
     reached = sum(line["reached"] for line in barred)
     print(f"{reached} of {len(barred)} lines with a bar reached, {len(results.lines)} lines in "

@@ -79,8 +79,8 @@ def page_of(result, notes):
             f"{result['processor']}; kernels for {result['isa']} (of {', '.join(result['isas'])}); "
             f"commit `{result['commit']}`, {result['date']}.",
             f"{reached} of {len(barred)} bars reached.", ""]
-    if result["load"] > 0.5 * result["cores"]:
-        text += [f"**The machine was busy** (load {result['load']:g}): not to be trusted.", ""]
+    if result["busy"] > 0.3:
+        text += [f"**The machine was busy** ({result['busy']:g} cores): not to be trusted.", ""]
     text += [f"- {name}: {what}" for name, what in result["peers"].items()]
     for group, lines in groups_of(result).items():
         text += ["", f"### {group[0].upper() + group[1:]}", "",
