@@ -19,6 +19,16 @@ void Geometry::whiten(const Meeting& at, std::int64_t rows, float* z, const floa
   const std::int64_t D = p_.size.D;
   const Whitening by = full(at).at(at.span);
   const bool lower = p_.metric<KeyCovariance>() != nullptr;
+  if (p_.longest_m <=
+      few_keys) {  // in double: it costs little here, and few keys average nothing out
+    for (std::int64_t i = 0; i < rows * D; ++i) {
+      double sum = 0;
+      for (std::int64_t d = 0; d < D; ++d)
+        sum += by.factor[i % D * D + d] * double(x[i / D * D + d]);
+      z[i] = float(sum);
+    }
+    return isa_.row_dots(norms, z, z, rows, D);
+  }
   for (std::int64_t e = 0; e < D; e += column_block) {
     const std::int64_t cols = std::min(column_block, D - e);
     isa_.matrix->product({.c = z + e,

@@ -17,6 +17,8 @@ namespace foci::cpu {
 ///            r = -1/2 c |z_q|^2. Back: dq = c P (U - dr q), dk = c P (T - db k)
 enum class Kind { product, distance, full };
 
+inline constexpr std::int64_t few_keys = gradient_keys;
+
 /// A query head of a sequence, and which span of its queries: those that share one estimate.
 struct Meeting {
   std::int64_t s = 0, h = 0, span = 0;
@@ -40,6 +42,12 @@ class Geometry {
   }
   std::int64_t key_head(std::int64_t h) const { return h / p_.heads_per_key(); }
 
+  /// Whether scores are taken by differences: distances, full metrics that are given, and those of a
+  /// few keys. q' . k' + b + r is cheaper and loses digits where q and k are near each other.
+  bool by_differences() const {
+    return kind_ == Kind::distance ||
+           (kind_ == Kind::full && (p_.metric<Given>() || p_.longest_m <= few_keys));
+  }
   /// Whether the metric itself biases keys.
   bool has_bias() const { return kind_ == Kind::full; }
   /// Whether k' differ from span to span: under prefix a full metric has its chunks.
@@ -65,7 +73,7 @@ class Geometry {
   /// metric has one. `room` is as large as `to`.
   const float* keys(const Meeting& at, std::int64_t first, std::int64_t count, float* to, float* b,
                     float* room) const;
-  /// q' (rows,D), m (rows,D) where scores are distances (else it is room), r (rows).
+  /// q' (rows,D), m (rows,D) where scores are taken by differences (else it is room), r (rows).
   void queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* q, float* m,
                float* r) const;
 
