@@ -18,7 +18,7 @@ Form form_of(const Metric& metric);
 
 /// Where a key head's gradients gather when more than one step adds to them; empty where absent.
 struct Gathered {
-  std::span<float> dq;           // (R,N,D)
+  std::span<float> dq;           // (R,longest_n,D)
   std::span<float> dk;           // (n,D)
   std::span<float> dv, dv_prev;  // (n,E)
 };

@@ -5,6 +5,7 @@
 // a row sees a prefix of what is left.
 #pragma once
 
+#include "cpu/jacobian_lines.hpp"
 #include "cpu/matrix.hpp"
 
 #include <cstdint>
@@ -116,6 +117,7 @@ struct Kernels {
   void (*softmax_forward)(const ForwardBlock& block);
   void (*softmax_backward)(const BackwardBlock& block);
   const MatrixKernels* matrix;
+  const JacobianKernels* jacobian;
   const DecodeKernels* decode;
 };
 

@@ -357,6 +357,7 @@ const Kernels kernels = {.name = FOCI_NAME_OF(FOCI_ISA),
                          .softmax_forward = softmax_forward,
                          .softmax_backward = softmax_backward,
                          .matrix = &matrix_kernels,
+                         .jacobian = &jacobian_kernels,
                          .decode = &decode_kernels};
 
 }  // namespace foci::cpu::FOCI_ISA

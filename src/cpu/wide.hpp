@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors of doubles beside the vectors of floats of isa.hpp: W, as many bytes as V; split() and
-// joined() go between one V and two W.
+// joined() go between one V and two W. max gives its second operand where one is NaN; times_power
+// is p * 2^n where t = n + 1.5 * 2^52, n >= -1022.
 #pragma once
 
 #include "cpu/isa.hpp"
@@ -18,6 +19,11 @@ FOCI_INLINE W fma(W a, W b, W c) { return _mm512_fmadd_pd(a, b, c); }
 FOCI_INLINE W add(W a, W b) { return _mm512_add_pd(a, b); }
 FOCI_INLINE W sub(W a, W b) { return _mm512_sub_pd(a, b); }
 FOCI_INLINE W mul(W a, W b) { return _mm512_mul_pd(a, b); }
+FOCI_INLINE W max(W a, W b) { return _mm512_maskz_max_pd(0xff, a, b); }
+FOCI_INLINE W times_power(W p, W t) {
+  const __m512i shifted = _mm512_maskz_slli_epi64(0xff, _mm512_castpd_si512(t), 52);
+  return _mm512_castsi512_pd(_mm512_add_epi64(_mm512_castpd_si512(p), shifted));
+}
 FOCI_INLINE W load_wide(const float* p) { return _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(p)); }
 FOCI_INLINE void split(W& low, W& high, V x) {
   low = _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, x, 0));
@@ -39,6 +45,11 @@ FOCI_INLINE W fma(W a, W b, W c) { return _mm256_fmadd_pd(a, b, c); }
 FOCI_INLINE W add(W a, W b) { return _mm256_add_pd(a, b); }
 FOCI_INLINE W sub(W a, W b) { return _mm256_sub_pd(a, b); }
 FOCI_INLINE W mul(W a, W b) { return _mm256_mul_pd(a, b); }
+FOCI_INLINE W max(W a, W b) { return _mm256_max_pd(a, b); }
+FOCI_INLINE W times_power(W p, W t) {
+  const __m256i shifted = _mm256_slli_epi64(_mm256_castpd_si256(t), 52);
+  return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(p), shifted));
+}
 FOCI_INLINE W load_wide(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
 FOCI_INLINE void split(W& low, W& high, V x) {
   low = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
@@ -63,6 +74,11 @@ FOCI_INLINE W fma(W a, W b, W c) { return a * b + c; }
 FOCI_INLINE W add(W a, W b) { return a + b; }
 FOCI_INLINE W sub(W a, W b) { return a - b; }
 FOCI_INLINE W mul(W a, W b) { return a * b; }
+FOCI_INLINE W max(W a, W b) { return a > b ? a : b; }
+FOCI_INLINE W times_power(W p, W t) {
+  typedef long long Bits __attribute__((vector_size(16)));
+  return (W)((Bits)p + ((Bits)t << 52));
+}
 FOCI_INLINE W load_wide(const float* p) { return W{double(p[0]), double(p[1])}; }
 FOCI_INLINE void split(W& low, W& high, V x) {
   low = W{double(x[0]), double(x[1])};
