@@ -14,8 +14,9 @@ std::int64_t parts_of(const Problem& p, std::int64_t floats_a_part) {
   const std::int64_t wanted = blocks_of(tasks, heads);
   const std::int64_t fitting =
       std::max<std::int64_t>(most_floats / std::max<std::int64_t>(floats_a_part, 1), 1);
-  const std::int64_t blocks = std::max<std::int64_t>(blocks_of(p.longest_m, gradient_keys), 1);
-  return std::min({wanted, fitting, blocks});
+  // A part of less than a block and a half would not be worth a dq' of its own.
+  const std::int64_t useful = std::max<std::int64_t>(p.longest_m / (3 * gradient_keys / 2), 1);
+  return std::min({wanted, fitting, useful});
 }
 
 }  // namespace
@@ -23,7 +24,7 @@ std::int64_t parts_of(const Problem& p, std::int64_t floats_a_part) {
 Notes Notes::take(Arena& arena, const Problem& p, int threads) {
   const std::int64_t S = p.sequences, H = p.size.H, N = p.longest_n;
   return {arena.take<float>(S, H, N), arena.take<float>(S, H, N), arena.take<float>(S, H, N),
-          arena.take<float>(threads, 2, block_rows, p.size.E)};
+          arena.take<float>(threads, 2, block_rows, std::max(p.size.D, p.size.E))};
 }
 
 bool Backward::wants_notes(const Problem& problem) {
@@ -78,7 +79,7 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
     room.d_o = arena.take<float>(block_rows, padded_E_);
     room.rows = arena.take<float>(block_rows, wide);
     room.lines = arena.take<float>(most_keys, wide);
-    room.more = arena.take<float>(geometry.has_bias() ? most_keys : 0, z.D);
+    room.more = arena.take<float>(geometry.kind() == Kind::product ? 0 : most_keys, z.D);
     room.dk_lines = arena.take<float>(most_keys, z.D);
     for (auto* keys : {&room.own, &room.b, &room.db, &room.at}) *keys = arena.take<float>(block);
     for (auto* rows : {&room.low, &room.minus_delta, &room.inverse, &room.dr, &room.last})
@@ -162,8 +163,9 @@ void Backward::run_keys(const Gradients& to, const Work& work, Room& room) {
     isa_.pack_keys(&room.values[j / gradient_keys * gradient_stride * E], v + j * E,
                    std::min(gradient_keys, work.count - j), E);
   }
-  std::fill(room.dk.begin(), room.dk.end(), 0.0f);
-  std::fill(room.dv.begin(), room.dv.end(), 0.0f);
+  const std::int64_t slots = blocks_of(work.count, gradient_keys) * gradient_stride;
+  std::fill_n(room.dk.begin(), slots * padded_L_, 0.0f);
+  std::fill_n(room.dv.begin(), slots * padded_E_, 0.0f);
   std::fill_n(room.dk_lines.begin(), work.count * p_.size.D, 0.0f);
   for (std::int64_t r = 0; r < R; ++r) {
     const Meeting at{work.s, work.g * R + r, work.span};

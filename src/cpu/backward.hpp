@@ -14,7 +14,7 @@ struct Notes {
   std::span<float> low;          // softmax: -shift; else r
   std::span<float> minus_delta;  // minus sum_j a_ij da_ij, da times `inverse` for softmax
   std::span<float> inverse;      // softmax: 1 / sum; else 1 / by
-  std::span<float> room;         // (threads, 2, block_rows, E)
+  std::span<float> room;         // (threads, 2, block_rows, max(D,E))
 
   static Notes take(Arena& arena, const Problem& p, int threads);
 };

@@ -28,7 +28,7 @@ class NoteTaker {
   /// Whether the rows that were saved have all the bits that are needed.
   bool knows(const Outputs& saved) const {
     if (!saved.o || saved.o.dtype != DType::f32) return false;
-    if (weigher_.softmax) return saved.lse && geometry_.kind() != Kind::full;
+    if (weigher_.softmax) return bool(saved.lse);
     return weigher_.divisor == Divisor::length || weigher_.divisor == Divisor::none;
   }
 
@@ -44,19 +44,21 @@ class NoteTaker {
     note({result.s, result.h, 0}, result.first, block.rows, {block.o, low, inverse}, thread);
   }
 
-  void note_saved(const Outputs& saved, const Meeting& at, std::int64_t first, int thread) const {
+  void note_saved(const Outputs& saved, const Meeting& at, std::int64_t first, std::int64_t rows,
+                  int thread) const {
     const Tokens& tokens = geometry_.tokens(at.s);
-    const std::int64_t E = p_.size.E, rows = std::min(block_rows, tokens.at.N - first);
-    float* room = &notes_.room[(2 * thread + 1) * block_rows * E];
-    const float* o = tokens.queries(saved.o, at.h, first, rows, E, room);
-    float low[block_rows] = {}, inverse[block_rows];
+    const std::int64_t E = p_.size.E;
+    float low[block_rows] = {}, inverse[block_rows], r[block_rows] = {};
+    if (geometry_.kind() == Kind::full)
+      geometry_.queries(at, first, rows, room(thread, 0), room(thread, 1), r);
+    const float* o = tokens.queries(saved.o, at.h, first, rows, E, room(thread, 1));
     for (std::int64_t i = 0; i < rows; ++i) {
       const float n = float(tokens.sees[first + i]);
       inverse[i] = weigher_.divisor != Divisor::length ? 1.0f : n > 0 ? 1 / n : 0.0f;
       if (!weigher_.softmax) continue;
       // A whole number leaves the scores their digits; the rest of lse becomes a factor.
-      const double lse =
-          metric::load_one<double>(saved.lse, {tokens.at.b, at.h, tokens.at.q0 + first + i});
+      const metric::Index place{tokens.at.b, at.h, tokens.at.q0 + first + i};
+      const double lse = metric::load_one<double>(saved.lse, place) - double(r[i]);
       const double whole = std::nearbyint(lse);
       low[i] = std::isinf(lse) ? padding : -float(whole);
       inverse[i] = std::isinf(lse) ? 0.0f : float(std::exp(whole - lse));
@@ -65,6 +67,9 @@ class NoteTaker {
   }
 
  private:
+  float* room(int thread, int which) const {
+    return &notes_.room[(2 * thread + which) * block_rows * std::max(p_.size.D, p_.size.E)];
+  }
   struct Lines {
     const float *o, *low, *inverse;
   };
@@ -72,13 +77,13 @@ class NoteTaker {
   void note(const Meeting& at, std::int64_t first, std::int64_t rows, const Lines& lines,
             int thread) const {
     const std::int64_t E = p_.size.E, place = (at.s * p_.size.H + at.h) * p_.longest_n + first;
-    float* room = &notes_.room[2 * thread * block_rows * E];
-    const float* d_o = geometry_.tokens(at.s).queries(d_o_, at.h, first, rows, E, room);
+    float* scaled = room(thread, 0);
+    const float* d_o = geometry_.tokens(at.s).queries(d_o_, at.h, first, rows, E, scaled);
     for (std::int64_t i = 0; i < rows && weigher_.softmax; ++i) {
-      for (std::int64_t e = 0; e < E; ++e) room[i * E + e] = d_o[i * E + e] * lines.inverse[i];
+      for (std::int64_t e = 0; e < E; ++e) scaled[i * E + e] = d_o[i * E + e] * lines.inverse[i];
     }
     float* minus_delta = &notes_.minus_delta[place];
-    isa_.row_dots(minus_delta, lines.o, weigher_.softmax ? room : d_o, rows, E);
+    isa_.row_dots(minus_delta, lines.o, weigher_.softmax ? scaled : d_o, rows, E);
     for (std::int64_t i = 0; i < rows; ++i) {
       minus_delta[i] = -minus_delta[i];
       notes_.low[place + i] = lines.low[i];
@@ -143,11 +148,12 @@ void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
   if (!Backward::wants_notes(problem)) {
     // all there is to know is found on the way
   } else if (taker.knows(saved)) {
-    const std::int64_t H = problem.size.H, blocks = blocks_of(problem.longest_n, block_rows);
-    each(threads, problem.sequences * H * blocks, [&](std::int64_t i, int thread) {
-      const Meeting at{i / blocks / H, i / blocks % H, 0};
-      const std::int64_t first = i % blocks * block_rows;
-      if (first < geometry.tokens(at.s).at.N) taker.note_saved(saved, at, first, thread);
+    const std::int64_t H = problem.size.H, spans = geometry.spans();
+    each(threads, problem.sequences * H * spans, [&](std::int64_t i, int thread) {
+      const Meeting at{i / spans / H, i / spans % H, i % spans};
+      const Geometry::Rows rows = geometry.rows(at.s, at.span);
+      for (std::int64_t first = rows.first; first < rows.last; first += block_rows)
+        taker.note_saved(saved, at, first, std::min(block_rows, rows.last - first), thread);
     });
   } else {
     Forward(arena, problem, isa, geometry, count).run(threads, false, taker);

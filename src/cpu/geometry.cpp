@@ -6,6 +6,18 @@
 
 namespace foci::cpu {
 
+namespace {
+
+/// to (rows,D) = from - centre (D)
+void subtract(float* to, const float* from, const float* centre, std::int64_t rows,
+              std::int64_t D) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t d = 0; d < D; ++d) to[i * D + d] = from[i * D + d] - centre[d];
+  }
+}
+
+}  // namespace
+
 Geometry::Geometry(Arena& arena, const Problem& problem, const Kernels& isa, int threads)
     : p_(problem), isa_(isa) {
   const auto& z = problem.size;
@@ -124,16 +136,20 @@ void Geometry::queries(const Meeting& at, std::int64_t first, std::int64_t rows,
     for (std::int64_t i = 0; i < rows * D; ++i) q[i] *= c;
     return;
   }
+  const float* from = tokens_[at.s].queries(p_.from.q, at.h, first, rows, D, q);
+  std::fill_n(r, rows, 0.0f);
   for (std::int64_t i = 0; i < rows; ++i) {
+    const float *x = from + i * D, *of = metric(at, first + i);
     float *to = q + i * D, *by = m + i * D;
-    const float* of = metric(at, first + i);
-    const float* from = tokens_[at.s].queries(p_.from.q, at.h, first + i, 1, D, to);
-    r[i] = 0;
     if (kind_ == Kind::product) {
-      for (std::int64_t d = 0; d < D; ++d) to[d] = of ? c * of[d] * from[d] : c * from[d];
+      if (of) {
+        for (std::int64_t d = 0; d < D; ++d) to[d] = c * of[d] * x[d];
+      } else {
+        for (std::int64_t d = 0; d < D; ++d) to[d] = c * x[d];
+      }
     } else {
       for (std::int64_t d = 0; d < D; ++d) {
-        to[d] = from[d];
+        to[d] = x[d];
         by[d] = of ? half * of[d] : half;
       }
     }
@@ -145,20 +161,15 @@ const float* Geometry::key_lines(const Meeting& at, std::int64_t first, std::int
   const Tokens& tokens = tokens_[at.s];
   const std::int64_t D = p_.size.D, g = key_head(at.h);
   if (kind_ == Kind::product) return tokens.lines(p_.from.k, g, first, count, D, to);
-  tokens.load(to, p_.from.k, g, first, count, D);
-  for (std::int64_t j = 0; j < count; ++j) {
-    for (std::int64_t d = 0; d < D; ++d) to[j * D + d] -= centre(at)[d];
-  }
+  const float* k = tokens.lines(p_.from.k, g, first, count, D, to);
+  subtract(to, k, centre(at), count, D);
   return to;
 }
 
 void Geometry::centred_queries(const Meeting& at, std::int64_t first, std::int64_t rows,
                                float* to) const {
-  const std::int64_t D = p_.size.D;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float* from = tokens_[at.s].queries(p_.from.q, at.h, first + i, 1, D, to + i * D);
-    for (std::int64_t d = 0; d < D; ++d) to[i * D + d] = from[d] - centre(at)[d];
-  }
+  const float* q = tokens_[at.s].queries(p_.from.q, at.h, first, rows, p_.size.D, to);
+  subtract(to, q, centre(at), rows, p_.size.D);
 }
 
 bool Geometry::query_lines(const Meeting& at, std::int64_t first, std::int64_t rows,
@@ -197,14 +208,11 @@ void Geometry::unfold_keys(const Meeting& at, std::int64_t first, std::int64_t c
     for (std::int64_t i = 0; i < count * D; ++i) dk[i] += T[i];
     return;
   }
-  const Tokens& tokens = tokens_[at.s];
-  const float* m = metric(at, 0);
+  const float *m = metric(at, 0), *lines = key_lines(at, first, count, room);
   for (std::int64_t j = 0; j < count; ++j) {
     const float* from = T + j * wide;
-    const std::int64_t token = tokens.at.k0 + tokens.key_at[first + j];
     for (std::int64_t d = 0; d < D; ++d) {
-      const metric::Index place{tokens.at.b, key_head(at.h), token, d};
-      const double k = double(metric::load_one<float>(p_.from.k, place) - centre(at)[d]);
+      const double k = double(lines[j * D + d]);
       const double pull = doubled_ ? double(from[d]) - double(from[D + d]) * k
                                    : (m ? m[d] : 1.0f) * (double(from[d]) - double(db[j]) * k);
       dk[j * D + d] += float(p_.c * pull);
@@ -234,18 +242,24 @@ void Geometry::unfold_queries(const Meeting& at, std::int64_t first, std::int64_
   if (kind_ == Kind::full) return unfold_full(at, first, rows, sums, dq, thread);
   const float c = float(p_.c);
   const DiagonalMetric& of = diagonal(at.s, at.h);
+  if (kind_ == Kind::product && of.m.empty()) {
+    for (std::int64_t i = 0; i < rows * D; ++i) dq[i] = c * sums.U[i];
+    return;
+  }
+  const float* middle = kind_ == Kind::product ? nullptr : centre(at);
   for (std::int64_t i = 0; i < rows; ++i) {
     const float *m = of.of(r, first + i), *u = sums.U + i * D;
     double* dm = of.line(of.dm, r, first + i);
+    const bool gathers = dm && wants_gradient_;
     float* to = dq + i * D;
     const float* q = tokens_[at.s].queries(p_.from.q, at.h, first + i, 1, D, to);
     for (std::int64_t d = 0; d < D; ++d) {
       float pull = u[d];
       if (kind_ == Kind::product) {
-        if (dm) dm[d] += p_.c * double(q[d]) * double(u[d]);
+        if (gathers) dm[d] += p_.c * double(q[d]) * double(u[d]);
       } else {
-        pull -= sums.dr[i] * (q[d] - centre(at)[d]);
-        if (dm) dm[d] -= 0.5 * p_.c * double(sums.dm[i * D + d]);
+        pull -= sums.dr[i] * (q[d] - middle[d]);
+        if (gathers) dm[d] -= 0.5 * p_.c * double(sums.dm[i * D + d]);
       }
       to[d] = c * (m ? m[d] : 1.0f) * pull;
     }
