@@ -126,7 +126,8 @@ void Backward::run(const Gradients& to, Executor* threads) {
   const bool own_rows =
       p_.packed() && !p_.full && given && p_.size.N > 1 && given.shape[2] == p_.size.N;
   const bool shared = to.dmetric && p_.metric<Given>() && given.shape[0] == 1 && S > 1 && !own_rows;
-  each(threads, shared ? G : S * G, [&](std::int64_t i, int t) {
+  const bool in_turn = geometry_.finishes_in_turn();
+  each(in_turn ? nullptr : threads, shared ? G : S * G, [&](std::int64_t i, int t) {
     for (std::int64_t s = shared ? 0 : i / G; s < (shared ? S : i / G + 1); ++s)
       finish_head(to, s, i % G, shared && s > 0, t);
   });

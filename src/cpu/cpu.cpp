@@ -101,8 +101,8 @@ class NoteTaker {
 
 }  // namespace
 
-bool serves(const Metric& metric, const Weighting& weighting) {
-  return std::holds_alternative<Softmax>(weighting) && !std::holds_alternative<Jacobian>(metric);
+bool serves(const Metric&, const Weighting& weighting) {
+  return std::holds_alternative<Softmax>(weighting);
 }
 
 std::size_t workspace(const Problem& problem, int threads) {

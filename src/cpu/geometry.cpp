@@ -46,17 +46,31 @@ Geometry::Geometry(Arena& arena, const Problem& problem, const Kernels& isa, int
     doubled_ = last.per_query || last.per_head;
   }
   centre_ = arena.take<float>(kind_ == Kind::distance ? problem.sequences : 0, z.G, z.D);
-  const bool looks = kind_ != Kind::product || change_of(problem.how.metric).estimated;
+  const bool looks = kind_ != Kind::product || problem.metric<Jacobian>() ||
+                     change_of(problem.how.metric).estimated;
   room_size_ = looks ? 2 * (problem.longest_m + z.D + block_rows) * std::max(z.D, z.E) : 0;
   room_ = arena.take<float>(threads, room_size_);
+  jacobian_room_ = JacobianRoom::take(arena, problem, threads);
 }
 
 void Geometry::estimate(Executor* threads, bool every) {
   const std::int64_t G = p_.size.G;
+  threads_ = threads;
   for (std::int64_t s = 0; s < p_.sequences; ++s) tokens_[s].place(p_, s);
   std::fill(scale_.begin(), scale_.end(), 1.0);
   each(threads, p_.sequences * G,
        [&](std::int64_t i, int thread) { estimate_head(i / G, i % G, every, thread); });
+  for (std::int64_t i = 0; i < p_.sequences * G && p_.metric<Jacobian>(); ++i)
+    jacobian(i / G, i % G).forward(jacobian_room_, threads);
+}
+
+/// Of one head at a time: its keys lie in the first thread's room.
+JacobianEstimate Geometry::jacobian(std::int64_t s, std::int64_t g) {
+  const Tokens& tokens = tokens_[s];
+  float *here = room(0), *there = here + room_size_ / 2;
+  return {diagonal_[s * p_.size.G + g], isa_,
+          tokens.lines(p_.from.k, g, 0, tokens.n, p_.size.D, here),
+          tokens.lines(p_.from.v, g, 0, tokens.n, p_.size.E, there)};
 }
 
 void Geometry::estimate_head(std::int64_t s, std::int64_t g, bool every, int thread) {
@@ -272,6 +286,7 @@ void Geometry::finish(const View& dmetric, std::int64_t s, std::int64_t g, bool 
   if (kind_ == Kind::full) return finish_full(dmetric, s, g, joins, to, thread);
   if (diagonal.m.empty()) return;
   if (dmetric) diagonal.write_gradient(dmetric, joins);
+  if (finishes_in_turn()) jacobian(s, g).backward(to, jacobian_room_, threads_);
   if (!p_.through || !change_of(p_.how.metric).estimated) return;
   const Tokens& tokens = tokens_[s];
   const std::int64_t E = p_.size.E;

@@ -3,8 +3,8 @@
 // behind to dq, dk and the metric. Everything the passes know about metrics is asked here.
 #pragma once
 
-#include "cpu/diagonal.hpp"
 #include "cpu/full_metric.hpp"
+#include "cpu/jacobian.hpp"
 
 namespace foci::cpu {
 
@@ -42,8 +42,8 @@ class Geometry {
   }
   std::int64_t key_head(std::int64_t h) const { return h / p_.heads_per_key(); }
 
-  /// Whether scores are taken by differences: distances, full metrics that are given, and those of a
-  /// few keys. q' . k' + b + r is cheaper and loses digits where q and k are near each other.
+  /// Whether scores are taken by differences: distances, full metrics that are given, and those of
+  /// a few keys. q' . k' + b + r is cheaper and loses digits where q and k are near each other.
   bool by_differences() const {
     return kind_ == Kind::distance ||
            (kind_ == Kind::full && (p_.metric<Given>() || p_.longest_m <= few_keys));
@@ -104,6 +104,8 @@ class Geometry {
   /// Writes the metric's gradient (`joins`: adds it) and sends it back through the estimate.
   void finish(const View& dmetric, std::int64_t s, std::int64_t g, bool joins, const Gathered& to,
               int thread);
+  /// Whether finish() shares its work out itself, and takes one head after another.
+  bool finishes_in_turn() const { return p_.through && p_.metric<Jacobian>(); }
 
  private:
   const float* metric(const Meeting& at, std::int64_t i) const {
@@ -122,6 +124,7 @@ class Geometry {
                     float* room) const;
   void find_centre(std::int64_t s, std::int64_t g, const float* k);
   void estimate_head(std::int64_t s, std::int64_t g, bool every, int thread);
+  JacobianEstimate jacobian(std::int64_t s, std::int64_t g);
   void unfold_full(const Meeting& at, std::int64_t first, std::int64_t rows, const QuerySums& sums,
                    float* dq, int thread);
   void finish_full(const View& dmetric, std::int64_t s, std::int64_t g, bool joins,
@@ -142,6 +145,8 @@ class Geometry {
   std::span<float> centre_;         // (sequences, G, D)
   std::span<float> room_;           // (threads, 2, longest_m, max(D,E))
   std::int64_t room_size_ = 0;
+  JacobianRoom jacobian_room_;
+  Executor* threads_ = nullptr;
 };
 
 }  // namespace foci::cpu

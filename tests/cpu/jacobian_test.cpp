@@ -311,5 +311,39 @@ TEST(Jacobian, later_tokens_change_no_bit) {
   }
 }
 
+/// Everything a call through the estimate gives, of two packed sequences and of each alone.
+TEST(Jacobian, packed_sequences_stay_apart) {
+  constexpr std::int64_t length[] = {3, 37}, total = 40;
+  for (const bool is_causal : {false, true}) {
+    Options how = is_causal ? causal({}) : with({});
+    how.backend = Backend::cpu;
+    Made all({"packed", 1, 4, 2, total, total, 8, 8}, 6, DType::f32);
+    Tensor offsets(DType::i64, {3});
+    offsets.data<std::int64_t>()[1] = length[0];
+    offsets.data<std::int64_t>()[2] = total;
+    Inputs from = all.inputs();
+    from.q_offsets = from.k_offsets = offsets;
+    const View o = all.fresh("o", {1, 4, total, 8}, DType::f32);
+    const View dq = all.fresh("dq", {1, 4, total, 8}, DType::f32);
+    const View dk = all.fresh("dk", {1, 2, total, 8}, DType::f32);
+    const View dv = all.fresh("dv", {1, 2, total, 8}, DType::f32);
+    attend({.o = o}, from, how);
+    attend_backward({.d_o = all.find("d_o"), .dq = dq, .dk = dk, .dv = dv}, from, {}, how);
+    for (std::int64_t s = 0, first = 0; s < 2; first += length[s++]) {
+      const auto part = [&](const char* name) {
+        return Tensor::copy(all[name].view().sliced(2, first, first + length[s]), DType::f32);
+      };
+      Made one({"one", 1, 4, 2, length[s], length[s], 8, 8}, 6, DType::f32);
+      for (const char* name : {"q", "k", "v", "d_o"}) one.put(name, part(name));
+      cases::run(one, how);
+      for (const char* name : {"o", "dq", "dk", "dv"}) {
+        const std::vector<double> ours = part(name).values(), alone = one[name].values();
+        for (std::size_t i = 0; i < alone.size(); ++i)
+          ASSERT_NEAR(ours[i], alone[i], 1e-5) << name << ' ' << s << ' ' << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace foci::cpu

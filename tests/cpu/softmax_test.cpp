@@ -88,7 +88,8 @@ void expect_same_past(const Made& a, const Made& b, const char* name) {
 TEST(CpuSoftmax, is_causal_to_the_bit_even_before_infinities) {
   on_every_isa([] {
     for (const Metric& metric : {Metric(Dot{}), Metric(LayerChange{}), Metric(Dot{Form::distance}),
-                                 Metric(LayerChange{.form = Form::distance})}) {
+                                 Metric(LayerChange{.form = Form::distance}), Metric(Jacobian{}),
+                                 Metric(Jacobian{.form = Form::distance})}) {
       const Options how{.metric = metric, .causal = true, .backend = Backend::cpu};
       const Case c{"causal", 1, 2, 1, 230, 230, 8, 8};
       Made before(c, 3, DType::f32), after(c, 3, DType::f32);
