@@ -59,7 +59,7 @@ std::string companion(const std::string& name) {
 /// One object in one line; throws NoAnswer when it is something else, or tells of an error.
 Json answer_of(Process& process, std::chrono::seconds patience) {
   const std::string line = process.hear(patience);
-  const Json answer = Json::parse(line, nullptr, false);
+  Json answer = Json::parse(line, nullptr, false);
   if (!answer.is_object()) throw NoAnswer("it said '" + shown(line) + "'");
   const auto error = answer.find("error");
   if (error != answer.end() && error->is_string()) throw NoAnswer(shown(error->get<std::string>()));

@@ -17,8 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char** environ;
-
 namespace foci::cli {
 namespace {
 
@@ -30,6 +28,7 @@ constexpr auto moment = std::chrono::milliseconds(2);
 /// Starts the program with `end` as standard input and output. Returns errno, 0 for success.
 int spawn(pid_t& child, const std::vector<std::string>& words, int end) {
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
@@ -84,7 +83,7 @@ std::string Process::hear(std::chrono::seconds most) {
   for (;;) {
     const std::size_t end = heard_.find('\n');
     if (end != std::string::npos) {
-      const std::string line = heard_.substr(0, end);
+      std::string line = heard_.substr(0, end);
       heard_.erase(0, end + 1);
       return line;
     }

@@ -24,8 +24,10 @@ void take_turn(Contestant& contestant) {
   const bool enough = before > most_seconds && seconds.size() >= fewest_runs;
   if (!contestant.gave_up.empty() || (contestant.may_leave && enough)) return;
   try {
-    for (double spent = 0; spent < turn_seconds; spent += seconds.back()) {
+    double spent = 0;
+    while (spent < turn_seconds) {
       seconds.push_back(contestant.run());
+      spent += seconds.back();
     }
   } catch (const NoAnswer& fault) {
     if (!contestant.may_leave) throw;
