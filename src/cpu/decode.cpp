@@ -9,10 +9,6 @@ namespace foci::cpu {
 
 namespace {
 
-Line line_of(DType type) {
-  return type == DType::bf16 ? Line::bf16 : type == DType::f16 ? Line::f16 : Line::f32;
-}
-
 bool positions_alone(const Weighting& weighting) {
   const auto* decay = std::get_if<Decay>(&weighting);
   return decay && !decay->content;
@@ -67,7 +63,7 @@ Decoding::Decoding(Arena& arena, const Problem& cache, DType type, const Kernels
     for (std::int64_t g = 0; g < p_.size.G; ++g) {
       heads_.push_back({.b = b,
                         .g = g,
-                        .cache = DecodeCache::take(arena, p_, line_of(type), remembered(p_), isa),
+                        .cache = DecodeCache::take(arena, p_, type, remembered(p_), isa),
                         .metric = RunningMetric::take(arena, p_),
                         .full = RunningWhitening::take(arena, p_, isa),
                         .sums = RunningSums::take(arena, p_, rows_)});

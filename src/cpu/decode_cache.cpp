@@ -14,9 +14,10 @@ Line line_of(DType type) {
 
 }  // namespace
 
-DecodeCache DecodeCache::take(Arena& arena, const Problem& p, Line line, const Remembered& what,
+DecodeCache DecodeCache::take(Arena& arena, const Problem& p, DType type, const Remembered& what,
                               const Kernels& isa) {
   const std::int64_t capacity = p.longest_m;
+  const Line line = isa.decode->keeps_narrow ? line_of(type) : Line::f32;
   DecodeCache cache;
   cache.what = what;
   cache.key_line = what.whitened ? Line::f32 : line;
@@ -44,18 +45,22 @@ void DecodeCache::append(const NextToken& token, const DecodeKernels& isa) {
   const metric::Index line{token.b, token.g, token.i};
   const std::int64_t j = n++;
   at[j] = token.t;
-  metric::with_floating(from.k.dtype, [&]<class S>(S*) {
-    const S *k = metric::address<S>(from.k, line), *v = metric::address<S>(from.v, line);
-    if (what.keys && !what.whitened) {
-      S* to = reinterpret_cast<S*>(keys.data()) + j / panel * panel * D + j % panel;
-      for (std::int64_t d = 0; d < D; ++d) to[d * panel] = k[d * from.k.strides[3]];
-    }
-    if (what.values) {
-      S* to = reinterpret_cast<S*>(values.data()) + j * value_step;
-      for (std::int64_t e = 0; e < E; ++e) to[e] = v[e * from.v.strides[3]];
-      for (std::int64_t e = E; e < value_step; ++e) to[e] = S{};
-    }
-  });
+  // Elements `apart` in the cache, as they are or as floats.
+  const auto keep = [&](std::span<std::byte> to, std::int64_t first, std::int64_t apart,
+                        const View& tensor) {
+    const std::int64_t step = tensor.strides[3], count = tensor.shape[3];
+    metric::with_floating(tensor.dtype, [&]<class S>(S*) {
+      const S* x = metric::address<S>(tensor, line);
+      const auto copy = [&]<class C>(C* cache) {
+        for (std::int64_t d = 0; d < count; ++d)
+          cache[first + d * apart] = metric::convert<C>(x[d * step]);
+      };
+      value_line == Line::f32 ? copy(reinterpret_cast<float*>(to.data()))
+                              : copy(reinterpret_cast<S*>(to.data()));
+    });
+  };
+  if (what.keys && !what.whitened) keep(keys, j / panel * panel * D + j % panel, panel, from.k);
+  if (what.values) keep(values, j * value_step, 1, from.v);
   if (what.key_lines) load_line(&key_lines[j * D], from.k, line, D, isa);
   if (what.value_lines) load_line(&value_lines[j * E], from.v, line, E, isa);
   if (!what.keys) return;

@@ -40,7 +40,7 @@ struct DecodeCache {
   std::span<std::int64_t> at;               // (capacity) where each key stands
   std::span<float> key_lines, value_lines;  // (capacity, D), (capacity, E)
 
-  static DecodeCache take(Arena& arena, const Problem& p, Line line, const Remembered& what,
+  static DecodeCache take(Arena& arena, const Problem& p, DType type, const Remembered& what,
                           const Kernels& isa);
   void append(const NextToken& token, const DecodeKernels& isa);
 };

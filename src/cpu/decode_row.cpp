@@ -245,8 +245,19 @@ void features(float* to, const float* x, Phi phi, std::int64_t count);
 void run(const RunningSum& of);
 float dot(const float* x, const float* y, std::int64_t count);
 
-const DecodeKernels decode_kernels = {
-    lanes,           widen,   score,  score_wide, gather, exponentiate, fade,
-    square_positive, measure, divide, features,   run,    dot};
+const DecodeKernels decode_kernels = {.lanes = lanes,
+                                      .keeps_narrow = lanes > 4,
+                                      .widen = widen,
+                                      .score = score,
+                                      .score_wide = score_wide,
+                                      .gather = gather,
+                                      .exponentiate = exponentiate,
+                                      .fade = fade,
+                                      .square_positive = square_positive,
+                                      .measure = measure,
+                                      .divide = divide,
+                                      .features = features,
+                                      .run = run,
+                                      .dot = dot};
 
 }  // namespace foci::cpu::FOCI_ISA

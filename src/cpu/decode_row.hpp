@@ -64,6 +64,7 @@ enum class Phi { elu1, relu, exp };
 
 struct DecodeKernels {
   std::int64_t lanes;
+  bool keeps_narrow;  // whether lines of sixteen bits are best kept as they are, not as floats
   /// to = from; count whole vectors
   void (*widen)(float* to, const void* from, Line line, std::int64_t count);
   void (*score)(const CachedScores<float>& of);

@@ -71,7 +71,9 @@ Exponentials exponentiate(float* x, std::int64_t n, bool statistics) {
     return {top, sum, sum, sum, 0};
   }
   if (!statistics) return exponentials<false>(x, n, top);
+  const V below = all(nextafterf(top, -INFINITY));
   long at = 0;
+  while (!any_above(load(x + at), below)) at += lanes;
   while (x[at] != top) ++at;
   Exponentials of = exponentials<true>(x, n, top);
   of.at = of.sum == of.sum ? at : 0;  // NaN spreads over the row, from its first key on

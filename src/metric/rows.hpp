@@ -5,10 +5,12 @@
 #include <foci/tensor.hpp>
 
 #include <array>
+#include <bit>
 #include <cassert>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <type_traits>
 
 namespace foci::metric {
 
@@ -49,9 +51,36 @@ auto with_floating(DType dtype, F&& f) {
   }
 }
 
+/// Bf16(x) and F16(x) of a float, inline: rounded to nearest even, NaN quiet.
+inline Bf16 narrow_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x), size = bits & 0x7fff'ffffu;
+  Bf16 y;
+  y.bits = std::uint16_t((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+  if (size > 0x7f80'0000u) y.bits = std::uint16_t((bits >> 31 << 15) | 0x7fc0u);
+  return y;
+}
+inline F16 narrow_f16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x), size = bits & 0x7fff'ffffu;
+  std::uint32_t y = (size - (112u << 23) + 0xfffu + (size >> 13 & 1)) >> 13;
+  if (size < 113u << 23)  // subnormal: adding 1/2 rounds where the last bit will be
+    y = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f00'0000u;
+  if (size >= 143u << 23) y = size > 0x7f80'0000u ? 0x7e00u : 0x7c00u;
+  F16 half;
+  half.bits = std::uint16_t((bits >> 31 << 15) | y);
+  return half;
+}
+
 template <class T, class S>
 T convert(const S& x) {
-  if constexpr (requires { static_cast<T>(x); }) {
+  if constexpr (std::is_same_v<T, S>) {
+    return x;
+  } else if constexpr (std::is_same_v<T, Bf16> && std::is_same_v<S, float>) {
+    return narrow_bf16(x);
+  } else if constexpr (std::is_same_v<T, F16> && std::is_same_v<S, float>) {
+    return narrow_f16(x);
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<S, Bf16>) {
+    return std::bit_cast<float>(std::uint32_t(x.bits) << 16);
+  } else if constexpr (requires { static_cast<T>(x); }) {
     return static_cast<T>(x);
   } else {
     return static_cast<T>(static_cast<float>(x));

@@ -5,9 +5,12 @@
 #include "metric/chunk.hpp"
 #include "metric/draw.hpp"
 #include "metric/normalise.hpp"
+#include "metric/rows.hpp"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -77,6 +80,31 @@ TEST(Draw, lies_in_its_range_and_depends_on_every_argument) {
   EXPECT_NE(draw(0.1, 42, 3, 1, 0), draw(0.1, 42, 4, 1, 0));
   EXPECT_NE(draw(0.1, 42, 3, 1, 0), draw(0.1, 42, 3, 2, 0));
   EXPECT_EQ(draw(0.1, 42, 3, 1, 0), draw(0.1, 42, 3, 1, 0));
+}
+
+/// Every number of sixteen bits, halfway to the next, and a hair to either side of both.
+template <class S>
+void expect_the_same_rounding() {
+  for (std::uint32_t pattern = 0; pattern < 0x8000; ++pattern) {
+    S from, next;
+    from.bits = std::uint16_t(pattern);
+    next.bits = std::uint16_t(pattern + 1);
+    const float x = static_cast<float>(from), halfway = x + (static_cast<float>(next) - x) / 2;
+    for (const float near : {x, halfway}) {
+      for (const float y : {near, std::nextafter(near, 0.0f), std::nextafter(near, 1e38f)}) {
+        ASSERT_EQ(convert<S>(y).bits, S(double(y)).bits) << y;
+        ASSERT_EQ(convert<S>(-y).bits, S(double(-y)).bits) << y;
+      }
+    }
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(convert<float>(from)), std::bit_cast<std::uint32_t>(x));
+  }
+  for (const float y : {65519.99f, 65520.0f, 65536.0f, 3.4e38f, 1e-45f, 2.9e-8f, 3e-8f})
+    EXPECT_EQ(convert<S>(y).bits, S(double(y)).bits) << y;
+}
+
+TEST(Rows, narrow_a_float_as_the_types_themselves_do) {
+  expect_the_same_rounding<Bf16>();
+  expect_the_same_rounding<F16>();
 }
 
 TEST(Arena, counts_what_it_would_hand_out) {
