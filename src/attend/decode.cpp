@@ -52,7 +52,7 @@ Backend choose(const DecoderSizes& z, const Options& how) {
   if (how.backend == Backend::ref) return Backend::ref;
   if (how.backend == Backend::cuda)
     throw Unsupported("backend cuda is not in this build; it has: cpu, ref");
-  if (z.dtype != DType::f64 && cpu::decodes(how.metric)) return Backend::cpu;
+  if (z.dtype != DType::f64) return Backend::cpu;
   if (how.backend == Backend::automatic) return Backend::ref;
   throw Unsupported(
       "backend cpu computes in f32 and takes no f64; the nearest that can is backend ref");

@@ -35,8 +35,6 @@ Remembered remembered(const Problem& p) {
 
 }  // namespace
 
-bool decodes(const Metric& metric) { return !std::holds_alternative<Jacobian>(metric); }
-
 Decoding::Decoding(Arena& arena, const Problem& cache, DType type, const Kernels& isa)
     : p_(cache),
       isa_(isa),
@@ -57,6 +55,7 @@ Decoding::Decoding(Arena& arena, const Problem& cache, DType type, const Kernels
   for (auto* line : {&v_, &v_prev_}) *line = arena.take<float>(wide_E_);
   o_ = arena.take<float>(R_, wide_E_);
   whitening_ = WhiteningRoom::take(arena, p_, isa);
+  jacobian_ = JacobianScratch::take(arena, p_);
   panel_ = arena.take<float>(D_, isa.panel);
   heads_.reserve(arena.times(p_.size.B, p_.size.G));
   for (std::int64_t b = 0; b < p_.size.B; ++b) {
@@ -128,6 +127,8 @@ void Decoding::take_token(Head& head, const NextToken& token) {
     load_line(v_prev_.data(), from.v_prev, line, p_.size.E, rows_);
     head.metric.count_change(v_.data(), v_prev_.data());
   }
+  if (p_.metric<Jacobian>())
+    head.metric.count_jacobian(head.cache, q_.data(), wide_D_, jacobian_, isa_);
   if (std::holds_alternative<Decay>(p_.how.weighting)) head.sums.pass(token.t);
 }
 

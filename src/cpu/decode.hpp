@@ -12,9 +12,6 @@
 
 namespace foci::cpu {
 
-/// Whether the backend decodes with this metric.
-bool decodes(const Metric& metric);
-
 class Decoding {
  public:
   /// `cache` describes the whole cache, one query and `capacity` keys, and outlives this.
@@ -71,6 +68,7 @@ class Decoding {
   std::span<float> k_, v_, v_prev_;              // (wide_D), (wide_E)
   std::span<float> o_;                           // (R, wide_E)
   WhiteningRoom whitening_;
+  JacobianScratch jacobian_;
   std::span<float> panel_;  // (D, panel) linear
 };
 

@@ -9,6 +9,20 @@
 
 namespace foci::cpu {
 
+JacobianScratch JacobianScratch::take(Arena& arena, const Problem& p) {
+  JacobianScratch room;
+  if (!p.metric<Jacobian>()) return room;
+  const std::int64_t D = p.size.D, E = p.size.E, capacity = p.longest_m;
+  room.a = arena.take<float>(capacity);
+  room.centre = arena.take<float>(D + E);
+  room.J = arena.take<float>(D, line_step(E));
+  room.size = arena.take<float>(D);
+  room.pulls = arena.take<float>(jacobian_keys, line_step(D));
+  room.apart = arena.take<float>(jacobian_keys, line_step(E));
+  room.wide = arena.take<double>(D + capacity + 8);
+  return room;
+}
+
 RunningMetric RunningMetric::take(Arena& arena, const Problem& p) {
   RunningMetric of;
   of.p_ = &p;
@@ -33,6 +47,29 @@ void RunningMetric::reset(std::int64_t g) {
 
 void RunningMetric::count_change(const float* v, const float* v_prev) {
   for (std::int64_t d = 0; d < D_; ++d) sum_[d] += std::abs(double(v[d]) - double(v_prev[d]));
+  ++counted_;
+}
+
+void RunningMetric::count_jacobian(const DecodeCache& cache, const float* q, std::int64_t q_step,
+                                   const JacobianScratch& room, const Kernels& isa) {
+  const bool linear = std::holds_alternative<Linear>(p_->how.weighting);
+  for (std::int64_t r = 0; r < R_; ++r) {
+    isa.jacobian->differentiate({.q = q + r * q_step,
+                                 .k = cache.key_lines.data(),
+                                 .v = cache.value_lines.data(),
+                                 .n = cache.n,
+                                 .D = D_,
+                                 .E = cache.E,
+                                 .c = linear ? 1 / std::sqrt(double(D_)) : p_->c,
+                                 .a = room.a.data(),
+                                 .centre = room.centre.data(),
+                                 .J = room.J.data(),
+                                 .size = room.size.data(),
+                                 .pulls = room.pulls.data(),
+                                 .apart = room.apart.data(),
+                                 .wide = room.wide.data()});
+    for (std::int64_t d = 0; d < D_; ++d) sum_[r * D_ + d] += double(room.size[d]);
+  }
   ++counted_;
 }
 

@@ -11,6 +11,7 @@ namespace foci::cpu {
 /// Where the jacobian of one query is worked out; shared by all heads.
 struct JacobianScratch {
   std::span<float> a, centre, J, size, pulls, apart;
+  std::span<double> wide;
   static JacobianScratch take(Arena& arena, const Problem& p);
 };
 

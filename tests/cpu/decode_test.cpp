@@ -2,7 +2,6 @@
 // Decoding on the CPU backend, token by token, against the full causal pass of ref in double by the
 // tolerance rule: every metric, weighting, type and instruction set. And what holds to the bit.
 #include "allocations.hpp"
-#include "cpu/decode.hpp"
 #include "steps.hpp"
 #include "three.hpp"
 #include "thrown.hpp"
@@ -84,7 +83,6 @@ TEST_P(CpuDecode, follows_the_full_pass) {
           for (const bool biased : {false, true}) {
             if (biased && !has_bias(weighting)) continue;
             const Options how{.metric = metric.metric, .weighting = weighting, .causal = true};
-            if (!cpu::decodes(metric.metric)) continue;
             Decoded three(c, dtype);
             three.prepare(how, biased);
             if (!refused(three.ours.inputs(), how).empty()) continue;
