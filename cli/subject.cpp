@@ -38,7 +38,7 @@ Subject::Subject(const Timed& what, std::uint64_t seed) : what_(what), threads_(
   problem_ = converted(made(what_.sizes, how, seed), dtype());
   peak_rss_ = peak_resident([&] {
     call_.emplace(problem_, how, threads_, Wanted{.statistics = what_.stats, .gradients = true});
-    call_->forward();
+    if (what_.pass == Pass::backward) call_->forward();
     run();
   });
 }
