@@ -52,11 +52,13 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
   bias_room_ = padded(problem.longest_m, isa.panel) + isa.panel;
   key_room_ = bias_room_ * D;
   value_room_ = problem.longest_m * padded(z.E, isa.panel);
-  keys_ = arena.take<float>(spans ? 0 : S, z.G, key_room_);
+  keys_ = arena.take<float>(spans && !geometry.whitens() ? 0 : S, z.G, key_room_);
   values_ = arena.take<float>(S, z.G, value_room_);
   b_ = arena.take<float>(spans ? 0 : S, biased_ ? z.H : 1, bias_room_);
   positions_ = arena.take<float>(weigher_.fades ? S : 0, bias_room_);
   rooms_ = arena.take<Room>(threads);
+  const std::int64_t more_room =
+      geometry.whitens() ? isa.whitening_room(D) : std::min(pack_rows, problem.longest_m) * D;
   for (int t = 0; t < threads; ++t) {
     Room room;
     for (auto* rows : {&room.q, &room.m}) *rows = arena.take<float>(block_rows, D);
@@ -66,8 +68,7 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
     room.b = arena.take<float>(bias_room_);
     room.keys = arena.take<float>(spans ? key_room_ : 0);
     room.lines = arena.take<float>(std::min(pack_rows, problem.longest_m), std::max(D, z.E));
-    room.more =
-        arena.take<float>(geometry.has_bias() ? std::min(pack_rows, problem.longest_m) : 0, D);
+    room.more = arena.take<float>(geometry.has_bias() ? more_room : 0);
     room.scratch = arena.take<float>(isa.forward_scratch(D, z.E));
     room.rows = arena.take<float>(7, block_rows);
     room.at = arena.take<std::int64_t>(block_rows);
@@ -87,9 +88,27 @@ void Forward::pack_values(std::int64_t s, std::int64_t g, Room& room) {
   }
 }
 
-/// k' of the first n kept keys; b where the metric has one.
+/// Keys as they are, all of a head's: what whiten_panels() starts from.
+void Forward::pack_raw_keys(std::int64_t s, std::int64_t g, float* keys, Room& room) {
+  const Tokens& tokens = geometry_.tokens(s);
+  const std::int64_t D = p_.size.D;
+  for (std::int64_t first = 0; first < tokens.n; first += pack_rows) {
+    const std::int64_t count = std::min(pack_rows, tokens.n - first);
+    const float* k = tokens.lines(p_.from.k, g, first, count, D, room.lines.data());
+    isa_.pack_keys(keys + first * D, k, count, D);
+  }
+}
+
+/// k' of the first n kept keys; b where the metric has one. With a full metric `keys` may be what
+/// is made of them.
 void Forward::pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b, Room& room) {
   const std::int64_t D = p_.size.D;
+  if (geometry_.whitens()) {
+    const std::int64_t g = geometry_.key_head(at.h);
+    float* raw = &keys_[(at.s * p_.size.G + g) * key_room_];
+    if (!geometry_.has_spans()) pack_raw_keys(at.s, g, raw, room);
+    return geometry_.whiten_panels(at, n, keys, b, raw, room.more.data());
+  }
   for (std::int64_t first = 0; first < n; first += pack_rows) {
     const std::int64_t count = std::min(pack_rows, n - first);
     const float* k =
@@ -112,7 +131,10 @@ void Forward::complete_bias(const Meeting& at, std::int64_t n, float* b, const f
 void Forward::pack(std::int64_t s, std::int64_t g, Room& room) {
   const std::int64_t H = p_.size.H, R = p_.heads_per_key(), n = geometry_.tokens(s).n;
   pack_values(s, g, room);
-  if (geometry_.has_spans()) return;
+  if (geometry_.has_spans()) {
+    if (geometry_.whitens()) pack_raw_keys(s, g, &keys_[(s * p_.size.G + g) * key_room_], room);
+    return;
+  }
   pack_keys({s, g * R, 0}, n, &keys_[(s * p_.size.G + g) * key_room_], room.own.data(), room);
   for (std::int64_t r = 0; r < R && biased_; ++r) {
     const Meeting at{s, g * R + r, 0};

@@ -74,7 +74,7 @@ class Forward {
     std::span<float> o;        // (block_rows, E)
     std::span<float> own, b;   // (longest_m, padded)
     std::span<float> keys;     // of a span
-    std::span<float> more;     // (pack_rows, D) behind lines of a full metric
+    std::span<float> more;     // behind lines of a full metric
     std::span<float> lines;    // (pack_rows, max(D, E)) on their way
     std::span<float> scratch;
     std::span<float> rows;  // (7, block_rows)
@@ -83,6 +83,7 @@ class Forward {
   };
 
   void pack_values(std::int64_t s, std::int64_t g, Room& room);
+  void pack_raw_keys(std::int64_t s, std::int64_t g, float* keys, Room& room);
   void pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b, Room& room);
   /// b and its padding of head h, from the metric's own.
   void complete_bias(const Meeting& at, std::int64_t n, float* b, const float* own) const;

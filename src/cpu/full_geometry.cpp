@@ -46,6 +46,15 @@ void Geometry::whiten(const Meeting& at, std::int64_t rows, float* z, const floa
   isa_.row_dots(norms, z, z, rows, D);
 }
 
+void Geometry::whiten_panels(const Meeting& at, std::int64_t n, float* z, float* b,
+                             const float* raw, float* room) const {
+  const Whitening by = full(at).at(at.span);
+  const bool lower = p_.metric<KeyCovariance>() != nullptr;
+  isa_.whiten_panels({z, b, raw, by.W, by.centre, lower, n, p_.size.D, room});
+  const float half = by_differences() ? 0.0f : float(-0.5 * scale(at.s, key_head(at.h)));
+  for (std::int64_t j = 0; j < n; ++j) b[j] *= half;
+}
+
 /// x (rows,D) becomes c P x.
 void Geometry::apply_metric(const Meeting& at, std::int64_t rows, float* x, float* room) const {
   const std::int64_t D = p_.size.D;

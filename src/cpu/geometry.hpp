@@ -73,6 +73,10 @@ class Geometry {
   /// metric has one. `room` is as large as `to`.
   const float* keys(const Meeting& at, std::int64_t first, std::int64_t count, float* to, float* b,
                     float* room) const;
+  /// The same for keys that were packed: z and b in panels, from raw panels of n keys.
+  bool whitens() const { return kind_ == Kind::full && p_.longest_m > few_keys; }
+  void whiten_panels(const Meeting& at, std::int64_t n, float* z, float* b, const float* raw,
+                     float* room) const;
   /// q' (rows,D), m (rows,D) where scores are taken by differences (else it is room), r (rows).
   void queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* q, float* m,
                float* r) const;

@@ -102,6 +102,18 @@ struct BackwardBlock {
 
 struct DecodeKernels;  // decode_row.hpp
 
+/// Packed keys as a full metric sees them: z = W (x - centre), in panels of their own.
+struct WhitenedPanels {
+  float* z;             // [n/panel][D][panel]
+  float* norms;         // (n, padded to a panel) |z|^2
+  const float* keys;    // packed by pack_keys
+  const float* W;       // (D,D), lower or upper triangular
+  const float* centre;  // (D)
+  bool lower;
+  std::int64_t n, D;
+  float* room;  // whitening_room() floats
+};
+
 struct Kernels {
   const char* name;
   std::int64_t panel;      // keys of a panel
@@ -116,6 +128,8 @@ struct Kernels {
   void (*row_dots)(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E);
   void (*softmax_forward)(const ForwardBlock& block);
   void (*softmax_backward)(const BackwardBlock& block);
+  std::int64_t (*whitening_room)(std::int64_t D);
+  void (*whiten_panels)(const WhitenedPanels& of);
   const MatrixKernels* matrix;
   const JacobianKernels* jacobian;
   const DecodeKernels* decode;

@@ -345,6 +345,10 @@ static void softmax_forward(const ForwardBlock& block) {
 void softmax_backward(const BackwardBlock& block);
 void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E);
 
+// whiten.cpp
+std::int64_t whitening_room(std::int64_t D);
+void whiten_panels(const WhitenedPanels& of);
+
 #define FOCI_NAME_OF(isa) FOCI_QUOTED(isa)
 #define FOCI_QUOTED(isa) #isa
 const Kernels kernels = {.name = FOCI_NAME_OF(FOCI_ISA),
@@ -356,6 +360,8 @@ const Kernels kernels = {.name = FOCI_NAME_OF(FOCI_ISA),
                          .row_dots = row_dots,
                          .softmax_forward = softmax_forward,
                          .softmax_backward = softmax_backward,
+                         .whitening_room = whitening_room,
+                         .whiten_panels = whiten_panels,
                          .matrix = &matrix_kernels,
                          .jacobian = &jacobian_kernels,
                          .decode = &decode_kernels};
