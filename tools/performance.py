@@ -50,7 +50,7 @@ def why_not(notes, machine, line):
 
 def mark_of(line, note):
     if line["reached"] is None:
-        return ""
+        return line["failed"] or ""
     return "yes" if line["reached"] else "**no**" + (f": {note}" if note else "")
 
 

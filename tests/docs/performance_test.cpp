@@ -90,6 +90,14 @@ TEST_F(Performance, ANoteMayStandForAGroupOnAllMachines) {
   EXPECT_NE(page().output.find("**no**: always so |"), std::string::npos);
 }
 
+TEST_F(Performance, AFailureIsToldWithoutABarToo) {
+  json failed = result();
+  failed["lines"][2]["failed"] = "foci: too hard";
+  file("here/cpu.json", failed.dump());
+  EXPECT_NE(page().output.find("| plain | 3.21 ms | 88 | 12.3 |  | foci: too hard |\n"),
+            std::string::npos);
+}
+
 TEST_F(Performance, ABusyMachineIsNotTrusted) {
   json busy = result();
   file("here/cpu.json", busy.dump());
