@@ -49,7 +49,7 @@ Values changing(std::uint64_t seed, std::int64_t n, const Vector& change) {
 /// The metric that `metric` estimates from q = k = keys (n,D) and these values.
 Vector estimate(const Metric& metric, const Tensor& keys, const Tensor& v, const Tensor& v_prev) {
   const Inputs from{.q = keys, .k = keys, .v = v, .v_prev = v_prev};
-  const Options how{.metric = metric, .scale = scale};
+  const Options how{.metric = metric, .scale = scale, .backend = Backend::ref};
   Tensor o(DType::f64, v.view().sizes()), m(DType::f64, metric_shape(from, how));
   attend({.o = o, .metric = m}, from, how);
   return m.values();

@@ -53,6 +53,7 @@ struct Geometry {
 
   Options options(double scale) const {
     Options how;
+    how.backend = Backend::ref;  // pictures are the same to the byte everywhere
     how.scale = scale;
     if (!P.empty()) {
       how.metric = Given{.extent = Extent::full};
@@ -83,8 +84,9 @@ inline Vector scores(const Geometry& geometry, const Vector& query, const Vector
 }
 
 /// Weights of one query's row over `keys` (n,D).
-inline Vector weights(const Options& how, const Geometry& geometry, const Vector& query,
+inline Vector weights(Options how, const Geometry& geometry, const Vector& query,
                       const Vector& keys) {
+  how.backend = Backend::ref;
   const auto D = std::int64_t(query.size()), n = std::int64_t(keys.size()) / D;
   const Tensor metric = geometry.given(D), q = tensor({1, 1, 1, D}, query),
                k = tensor({1, 1, n, D}, keys);

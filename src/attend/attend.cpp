@@ -162,9 +162,8 @@ std::vector<Support> support() {
 }
 
 std::vector<std::string_view> isas() {
-  std::vector<std::string_view> names;
-  for (const cpu::Kernels* kernels : cpu::available()) names.emplace_back(kernels->name);
-  return names;
+  const std::span<const char* const> names = cpu::isa_names();
+  return {names.begin(), names.end()};
 }
 
 std::string_view version() { return FOCI_VERSION; }
