@@ -120,6 +120,20 @@ static __attribute__((noinline)) void raise_maximum(const Running& run, long r0,
   }
 }
 
+/// Scores that have outgrown their maximum are measured from the next.
+FOCI_INLINE void follow(V (&c)[tile_rows][2], const Running& run, const ForwardBlock& block,
+                        long r0, long key, long column) {
+  float tile[tile_rows * panel];
+  if (run.unseen[r0 / tile_rows] == tile_rows) {  // nothing was subtracted yet
+    for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
+  } else {
+    score_again(tile, run, block, r0, key);
+  }
+  raise_maximum(run, r0, tile, column);
+  for (int t = 0; t < 2 * tile_rows; ++t)
+    c[t / 2][t % 2] = add(load(tile + t * lanes), all(run.low + r0 + t / 2));
+}
+
 /// Scores of tile_rows queries against one panel of keys, then their weights.
 template <bool Biased, bool Causal, bool Statistics>
 FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, long key,
@@ -144,17 +158,8 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, l
     }
   }
   const bool fresh = run.unseen[r0 / tile_rows] != 0;
-  if (__builtin_expect(fresh || any_above(top, load(constants + outgrown)), 0)) {
-    float tile[tile_rows * panel];
-    if (run.unseen[r0 / tile_rows] == tile_rows) {  // nothing was subtracted yet
-      for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
-    } else {
-      score_again(tile, run, block, r0, key);
-    }
-    raise_maximum(run, r0, tile, column);
-    for (int t = 0; t < 2 * tile_rows; ++t)
-      c[t / 2][t % 2] = add(load(tile + t * lanes), all(run.low + r0 + t / 2));
-  }
+  if (__builtin_expect(fresh || any_above(top, load(constants + outgrown)), 0))
+    follow(c, run, block, r0, key, column);
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) {
     float* weights = run.weights + (r0 + i) * stride + column;
