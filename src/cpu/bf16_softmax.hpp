@@ -5,8 +5,6 @@
 // following it rounds nothing.
 // Included inside the namespace of one instruction set, after bf16_vector.hpp.
 
-/// Keys of a block, and the row length of its weights in bf16.
-static constexpr long stride = block_keys + 32;
 static constexpr int unit = 4;           // rows weighed at a time
 static constexpr float unset = 1e29f;    // minus the maximum of a row that saw nothing yet
 static constexpr float unseen = -1e30f;  // the score of a key a row does not see

@@ -4,7 +4,7 @@ foci_test(cpu/softmax_bf16_test.cpp)
 # AMX with arrays for tiles, so that what is around them is tried on any machine with AVX512-BF16.
 get_property(options GLOBAL PROPERTY FOCI_OPTIONS_AVX512BF16)
 if(options)
-  add_library(foci_cpu_amx_emulated OBJECT ${PROJECT_SOURCE_DIR}/src/cpu/softmax_amx.cpp)
+  add_library(foci_cpu_amx_emulated OBJECT ${PROJECT_SOURCE_DIR}/src/cpu/softmax_bf16.cpp)
   target_compile_definitions(foci_cpu_amx_emulated PUBLIC FOCI_AMX_EMULATED)
   target_compile_options(foci_cpu_amx_emulated PRIVATE -O3 ${options})
   target_include_directories(foci_cpu_amx_emulated PRIVATE ${PROJECT_SOURCE_DIR}/src)
