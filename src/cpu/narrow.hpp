@@ -22,6 +22,35 @@ struct NarrowForward : ForwardBlock {
   std::int64_t narrow_step = 0;
 };
 
+/// A block of queries on the way back: q (rows, D) as they lie, or `wide` (rows, D) floats where
+/// they have more bits; d_o (rows, E).
+struct NarrowQueries {
+  NarrowLines q;  // count and width hold for wide too
+  const float* wide;
+  NarrowLines d_o;
+};
+
+/// One query block against one key block, backwards, with q' = scale q. dq, dk and dv are column
+/// panels as in BackwardBlock, of block_rows and gradient_keys rows.
+struct NarrowBackward {
+  const float* queries;  // packed by pack_gradient_queries, of `parts` parts
+  const float* keys;     // packed by pack_gradient_keys
+  int parts;
+  const float* bias;         // (n, padded to a panel)
+  const float* low;          // (rows) r - lse
+  const float* minus_delta;  // (rows) minus sum_j a_ij da_ij
+  const std::int64_t* sees;  // (rows)
+  bool causal;
+  float scale;
+  std::int64_t rows, key, n;  // key: the first of the block's
+  std::int64_t D, E;
+  float* scratch;  // gradient_scratch() floats
+  float* dq;       // += sum_j ds_ij k_j
+  float* dk;       // += sum_i ds_ij q'_i
+  float* dv;       // += sum_i a_ij do_i
+  float* dbias;    // (n) += sum_i ds_ij, or nullptr
+};
+
 struct NarrowKernels {
   const char* name;
   std::int64_t panel;  // keys of a panel
@@ -37,6 +66,16 @@ struct NarrowKernels {
   void (*pack_values)(float* to, const NarrowLines& lines, std::int64_t first, std::int64_t n);
   /// s_ij = scale q_i . k_j + b_j + r_i
   void (*softmax_forward)(const NarrowForward& block);
+
+  /// floats of a packed block of queries, of keys, and of what softmax_backward needs besides
+  std::int64_t (*gradient_queries_room)(std::int64_t D, std::int64_t E);
+  std::int64_t (*gradient_keys_room)(std::int64_t D, std::int64_t E);
+  std::int64_t (*gradient_scratch)();
+  /// At most block_rows queries; gives back the parts they are made of.
+  int (*pack_gradient_queries)(float* to, const NarrowQueries& from);
+  /// At most gradient_keys keys and their values.
+  void (*pack_gradient_keys)(float* to, const NarrowLines& k, const NarrowLines& v);
+  void (*softmax_backward)(const NarrowBackward& block);
 };
 
 namespace avx512bf16 {

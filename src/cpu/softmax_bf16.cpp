@@ -138,6 +138,14 @@ static std::int64_t forward_scratch(std::int64_t D, std::int64_t E) {
   return scratch_of(D, E, 2 * score_room);
 }
 
+// softmax_bf16_backward.cpp
+std::int64_t gradient_queries_room(std::int64_t D, std::int64_t E);
+std::int64_t gradient_keys_room(std::int64_t D, std::int64_t E);
+std::int64_t gradient_scratch();
+int pack_gradient_queries(float* to, const NarrowQueries& from);
+void pack_gradient_keys(float* to, const NarrowLines& k, const NarrowLines& v);
+void softmax_backward(const NarrowBackward& block);
+
 #define FOCI_NAME_OF(isa) FOCI_QUOTED(isa)
 #define FOCI_QUOTED(isa) #isa
 extern const NarrowKernels kernels;
@@ -150,6 +158,12 @@ const NarrowKernels kernels = {
     .pack_keys = pack_keys,
     .pack_values = pack_values,
     .softmax_forward = softmax_forward,
+    .gradient_queries_room = gradient_queries_room,
+    .gradient_keys_room = gradient_keys_room,
+    .gradient_scratch = gradient_scratch,
+    .pack_gradient_queries = pack_gradient_queries,
+    .pack_gradient_keys = pack_gradient_keys,
+    .softmax_backward = softmax_backward,
 };
 
 }  // namespace foci::cpu::FOCI_NARROW
