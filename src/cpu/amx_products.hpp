@@ -7,11 +7,6 @@ static constexpr long tile_rows = 16;
 static constexpr bool multiplies_aside = true;
 static constexpr long line_bytes = panel * sizeof(float);
 
-FOCI_INLINE void prefetch(const float* from, long floats) {
-  for (long i = 0; i < floats; i += lanes)
-    _mm_prefetch(reinterpret_cast<const char*>(from + i), _MM_HINT_T0);
-}
-
 /// Tiles 0 to 3 += 32 columns of a times 32 lines.
 template <int Tiles>
 FOCI_INLINE void multiply(const std::uint16_t* a, long a_step, const float* lines) {
@@ -64,10 +59,7 @@ FOCI_INLINE void product(const Product& of) {
   for (int part = of.parts - 1; part >= 0; --part) {
     const std::uint16_t* a = of.a + part * of.a_part;
     const float* b = of.b + part * of.b_part;
-    for (long d = 0; d < of.depth; d += 32) {
-      multiply<Tiles>(a + d, of.a_step, b + d / 2 * panel);
-      if (of.soon && part == 0) prefetch(of.soon + d / 2 * panel, 16 * panel);
-    }
+    for (long d = 0; d < of.depth; d += 32) multiply<Tiles>(a + d, of.a_step, b + d / 2 * panel);
   }
   store_tiles<Tiles>(of.out, panel);
 }
@@ -131,31 +123,39 @@ FOCI_INLINE void sum(const Sum& of) {
     load_tiles<Tiles>(of.out, of.out_step);
   }
   constexpr long last = Tiles * tile_rows - 1;
-  long begin = 0, end = of.count;          // what any row meets
-  long all_begin = 0, all_end = of.count;  // what every row meets
-  if (of.meets == Meets::before) {
-    end = bound_of(of, last);
-    all_end = bound_of(of, 0);
-  } else if (of.meets == Meets::after) {
-    begin = bound_of(of, 0) / 32 * 32;
-    all_begin = bound_of(of, last);
-  }
+  const bool before = of.meets == Meets::before, after = of.meets == Meets::after;
+  const long begin = after ? bound_of(of, 0) / 32 * 32 : 0;  // what any row meets
+  const long end = before ? bound_of(of, last) : of.count;
+  const long all_begin = after ? bound_of(of, last) : 0;  // what every row meets
+  const long all_end = before ? bound_of(of, 0) : of.count;
   for (long k = begin; k < end; k += 32) {
+    const float* lines = of.lines + k / 2 * panel;
     const long stop = k + 32 < of.count ? k + 32 : of.count;
-    if ((k >= all_begin && stop <= all_end) || all_finite(of.lines + k / 2 * panel)) {
-      multiply<Tiles>(of.a + k, stride, of.lines + k / 2 * panel);
+    if ((k >= all_begin && stop <= all_end) || all_finite(lines)) {
+      multiply<Tiles>(of.a + k, stride, lines);
     } else {
       multiply_apart<Tiles>(of, k);
     }
-    if (of.soon) prefetch(of.soon + k / 2 * panel, 16 * panel);
   }
   store_tiles<Tiles>(of.out, of.out_step);
 }
 
-static void sum(const Sum& of) {
-  if (of.rows > tile_rows) {
+/// Whether the upper of two tiles meets none of some 32 lines that the lower does: what stands in a
+/// there was never made.
+static bool apart(const Sum& of) {
+  return of.meets == Meets::before &&
+         padded(bound_of(of, tile_rows - 1), 32) < padded(bound_of(of, 2 * tile_rows - 1), 32);
+}
+
+static void sum(Sum of) {
+  if (of.rows > tile_rows && !apart(of)) {
     sum<2>(of);
-  } else {
+    return;
+  }
+  for (long r = 0; r < of.rows; r += tile_rows) {
     sum<1>(of);
+    of.out += tile_rows * of.out_step;
+    of.a += tile_rows * stride;
+    of.bound += tile_rows;
   }
 }

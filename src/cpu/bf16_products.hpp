@@ -10,11 +10,10 @@ struct Product {
   float* out;
   const std::uint16_t* a;
   const float* b;
-  long rows, depth;  // rows: one or two tiles of any kind; depth: without its padding to 32
+  long rows, depth;  // rows: at most 32, a multiple of tile_rows; depth: without its padding to 32
   long a_step;
   int parts;
   long a_part, b_part;
-  const float* soon;  // the panel that a later product will want, or nullptr
 };
 
 /// Row length of what is summed up by, weights and their gradients: a compile-time constant keeps
@@ -38,7 +37,6 @@ struct Sum {
   const std::int64_t* bound;  // (rows)
   long origin;                // of bounds: what line 0 is called
   bool first;                 // = instead of +=
-  const float* soon;          // lines that a later sum will want, or nullptr
 };
 
 /// The first line that row i does not meet (before), or meets (after), within [0, count].

@@ -31,9 +31,10 @@ struct Running {
   long rows, D, E;         // padded
 };
 
-/// Rows [row, row + rows) and the panel of keys at `column` of the key block that starts at key.
+/// tile_rows rows from `row` on and the panel of keys at `column` of the key block that starts at
+/// key.
 struct Tile {
-  long key, row, rows, column;
+  long key, row, column;
 };
 
 /// y of one row and one panel of keys. key: the panel's first.
@@ -134,48 +135,47 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, c
   }
 }
 
-template <bool Biased, bool Causal, bool Statistics, class Between>
-FOCI_INLINE void weigh_units(const Running& run, const ForwardBlock& block, const Tile& at,
-                             const float* scores, Between between) {
-  for (long i = 0; i < at.rows; i += unit) {
-    between(i);
+template <bool Biased, bool Causal, bool Statistics>
+static void weigh_units(const Running& run, const ForwardBlock& block, const Tile& at,
+                        const float* scores) {
+  for (long i = 0; i < tile_rows; i += unit)
     weigh<Biased, Causal, Statistics>(run, block, at.row + i, scores + i * panel,
                                       at.key + at.column, at.column);
-  }
 }
 
-template <bool Statistics, class Between>
-FOCI_INLINE void weigh_rows(const Running& run, const ForwardBlock& block, const Tile& at,
-                            const float* scores, Between between) {
+template <bool Statistics>
+static void weigh_rows(const Running& run, const ForwardBlock& block, const Tile& at,
+                       const float* scores) {
   const long end = at.key + at.column + panel;
   if (block.causal && run.sees[at.row] < end) {
-    weigh_units<true, true, Statistics>(run, block, at, scores, between);
+    weigh_units<true, true, Statistics>(run, block, at, scores);
   } else if (block.biased || end > block.n) {
-    weigh_units<true, false, Statistics>(run, block, at, scores, between);
+    weigh_units<true, false, Statistics>(run, block, at, scores);
   } else {
-    weigh_units<false, false, Statistics>(run, block, at, scores, between);
+    weigh_units<false, false, Statistics>(run, block, at, scores);
   }
 }
 
-/// Weights of a tile from its products. between(i) is called before rows [i, i + unit).
-template <class Between>
-FOCI_INLINE void weigh_tile(const Running& run, const ForwardBlock& block, const Tile& at,
-                            const float* scores, Between between) {
+/// Weights of a tile from its products.
+static void weigh_tile(const Running& run, const ForwardBlock& block, const Tile& at,
+                       const float* scores) {
   if (block.statistics) {
-    weigh_rows<true>(run, block, at, scores, between);
+    weigh_rows<true>(run, block, at, scores);
   } else {
-    weigh_rows<false>(run, block, at, scores, between);
+    weigh_rows<false>(run, block, at, scores);
   }
 }
 
-/// What a block starts from; its scratch is cut in lines of 64 bytes. tile: rows of a tile.
+/// What a block starts from; its scratch begins at a page and is cut in lines of 64 bytes.
+/// tile: rows of a tile.
 static Running start(const NarrowForward& block, long tile, long scores) {
   Running run;
   run.rows = padded(block.rows, tile);
   run.D = padded(block.D, 32);
   run.E = padded(block.E, panel);
   run.scale = block.scale * log2_of_e;
-  std::uintptr_t room = (reinterpret_cast<std::uintptr_t>(block.scratch) + 63) / 64 * 64;
+  constexpr std::uintptr_t page = 4096;
+  std::uintptr_t room = (reinterpret_cast<std::uintptr_t>(block.scratch) + page - 1) / page * page;
   const auto take = [&room]<class T>(T*& piece, long count) {
     piece = reinterpret_cast<T*>(room);
     room += (count * sizeof(T) + 63) / 64 * 64;
@@ -209,6 +209,6 @@ static Running start(const NarrowForward& block, long tile, long scores) {
 
 /// floats of start()
 static std::int64_t scratch_of(std::int64_t D, std::int64_t E, long scores) {
-  return 16 * 12 + scores + block_rows * (stride / 2 + padded(E, panel) + 5 * lanes + 4) +
+  return 1024 + 16 * 12 + scores + block_rows * (stride / 2 + padded(E, panel) + 5 * lanes + 4) +
          most_parts * block_rows * padded(D, 32) / 2;
 }

@@ -8,6 +8,7 @@
 namespace foci::cpu::FOCI_NARROW {
 
 static constexpr long tall = 32;  // keys of a tile
+static constexpr long tile_size = 2 * tall * panel;
 static constexpr float log2_of_e = 1.4426950408889634f;
 static constexpr float nothing = -1e30f;  // minus the lse of a row that sees nothing
 
@@ -71,8 +72,7 @@ void pack_gradient_keys(float* to, const NarrowLines& k, const NarrowLines& v) {
 
 /// What a block needs while it is at it.
 struct Desk {
-  float* scores;           // (tall, panel) S' of a tile
-  float* pulls;            // (tall, panel) V dO'
+  float* products;         // (2, 2, tall, panel) S' and V dO' of two tiles
   std::uint16_t* weights;  // (tall, stride) P'
   std::uint16_t* scaled;   // (tall, stride) dS' times the scale
   std::uint16_t* turned;   // (block_rows, stride) dS
@@ -90,8 +90,7 @@ static Desk set_desk(float* scratch) {
     piece = reinterpret_cast<T*>(room);
     room += (count * sizeof(T) + 63) / 64 * 64;
   };
-  take(desk.scores, tall * panel);
-  take(desk.pulls, tall * panel);
+  take(desk.products, 2 * tile_size);
   take(desk.weights, tall * stride);
   take(desk.scaled, tall * stride);
   take(desk.turned, block_rows * stride);
@@ -104,7 +103,7 @@ static Desk set_desk(float* scratch) {
 }
 
 std::int64_t gradient_scratch() {
-  return 16 * 11 + 2 * tall * panel + (2 * tall + block_rows) * stride / 2 + 4 * block_rows +
+  return 16 * 10 + 2 * tile_size + (2 * tall + block_rows) * stride / 2 + 4 * block_rows +
          3 * gradient_keys;
 }
 
@@ -124,67 +123,73 @@ static void copy_rows(const Desk& desk, const NarrowBackward& block) {
   }
 }
 
-/// S' and V dO' of `tall` keys from j on and a panel of queries from i on.
-static void multiply_tile(const Desk& desk, const NarrowBackward& block, long j, long i) {
+/// `tall` keys from j on and a panel of queries from i on.
+struct Tile {
+  long j, i;
+};
+
+/// S' and V dO' of a tile.
+static void multiply_tile(const NarrowBackward& block, const Tile& at, float* to) {
   const QueryLayout queries(block.D, block.E);
   const KeyLayout keys(block.D, block.E);
   Product of;
   of.rows = tall;
-  of.soon = nullptr;
   of.a_part = 0;
   of.b_part = queries.part;
   of.depth = block.D;
   of.a_step = padded(block.D, 32);
   of.parts = block.parts;
-  of.a = reinterpret_cast<const std::uint16_t*>(block.keys) + j * of.a_step;
-  of.b = block.queries + i * of.a_step / 2;
-  of.out = desk.scores;
+  of.a = reinterpret_cast<const std::uint16_t*>(block.keys) + at.j * of.a_step;
+  of.b = block.queries + at.i * of.a_step / 2;
+  of.out = to;
   product(of);
   of.depth = block.E;
   of.a_step = padded(block.E, 32);
   of.parts = 1;
-  of.a = reinterpret_cast<const std::uint16_t*>(block.keys + keys.values) + j * of.a_step;
-  of.b = block.queries + queries.d_o + i * of.a_step / 2;
-  of.out = desk.pulls;
+  of.a = reinterpret_cast<const std::uint16_t*>(block.keys + keys.values) + at.j * of.a_step;
+  of.b = block.queries + queries.d_o + at.i * of.a_step / 2;
+  of.out = to + tall * panel;
   product(of);
 }
 
 /// Row j of a tile: P' and scaled dS' to their places, dS' as 32 bf16 given back.
 template <bool Causal>
-FOCI_INLINE __m512i differentiate(const Desk& desk, const NarrowBackward& block, long j0, long j,
-                                  long i0, const V (&low)[2], const V (&minus_delta)[2]) {
-  const long key = j0 + j, unseen = Causal ? desk.from[key] - i0 : 0;
+FOCI_INLINE __m512i differentiate(const Desk& desk, const NarrowBackward& block, const Tile& tile,
+                                  const float* products, long j, const V (&low)[2],
+                                  const V (&minus_delta)[2]) {
+  const long key = tile.j + j, unseen = Causal ? desk.from[key] - tile.i : 0;
   const V bias = all(desk.bias + key), scale = all(block.scale * log2_of_e);
   V p[2], ds[2];
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
     const __mmask16 seen = __mmask16(~first_lanes(unseen - h * lanes));
     const long at = j * panel + h * lanes;
-    p[h] = exp2(fma(load(desk.scores + at), scale, add(low[h], bias)));
+    p[h] = exp2(fma(load(products + at), scale, add(low[h], bias)));
     if constexpr (Causal) p[h] = keep(p[h], seen, 0.0f);
-    ds[h] = mul(add(load(desk.pulls + at), minus_delta[h]), p[h]);
+    ds[h] = mul(add(load(products + tall * panel + at), minus_delta[h]), p[h]);
     if constexpr (Causal) ds[h] = keep(ds[h], seen, 0.0f);
   }
   if (block.dbias && key < block.n) block.dbias[key] += total(add(ds[0], ds[1]));
   const V by = all(block.scale);
-  store_pairs(desk.weights + j * stride + i0, p[0], p[1]);
-  store_pairs(desk.scaled + j * stride + i0, mul(ds[0], by), mul(ds[1], by));
+  store_pairs(desk.weights + j * stride + tile.i, p[0], p[1]);
+  store_pairs(desk.scaled + j * stride + tile.i, mul(ds[0], by), mul(ds[1], by));
   return (__m512i)_mm512_cvtne2ps_pbh(ds[1], ds[0]);
 }
 
 /// A whole tile, dS turned as well.
 template <bool Causal>
-static void differentiate_tile(const Desk& desk, const NarrowBackward& block, long j0, long i0) {
+static void differentiate_tile(const Desk& desk, const NarrowBackward& block, const Tile& tile,
+                               const float* products) {
   const __m512i spread = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
   V low[2], minus_delta[2];
   for (int h = 0; h < 2; ++h) {
-    low[h] = load(desk.low + i0 + h * lanes);
-    minus_delta[h] = load(desk.minus_delta + i0 + h * lanes);
+    low[h] = load(desk.low + tile.i + h * lanes);
+    minus_delta[h] = load(desk.minus_delta + tile.i + h * lanes);
   }
   __m512i pairs[2][16];  // of keys, for 16 queries each
   for (long j = 0; j < tall; j += 2) {
-    __m512i a = differentiate<Causal>(desk, block, j0, j, i0, low, minus_delta);
-    __m512i b = differentiate<Causal>(desk, block, j0, j + 1, i0, low, minus_delta);
+    __m512i a = differentiate<Causal>(desk, block, tile, products, j, low, minus_delta);
+    __m512i b = differentiate<Causal>(desk, block, tile, products, j + 1, low, minus_delta);
     a = _mm512_maskz_permutexvar_epi64(0xff, spread, a);
     b = _mm512_maskz_permutexvar_epi64(0xff, spread, b);
     pairs[0][j / 2] = _mm512_unpacklo_epi16(a, b);
@@ -193,7 +198,7 @@ static void differentiate_tile(const Desk& desk, const NarrowBackward& block, lo
   for (int h = 0; h < 2; ++h) {
     transpose(pairs[h]);
     for (long i = 0; i < 16; ++i)
-      _mm512_storeu_si512(desk.turned + (i0 + h * lanes + i) * stride + j0, pairs[h][i]);
+      _mm512_storeu_si512(desk.turned + (tile.i + h * lanes + i) * stride + tile.j, pairs[h][i]);
   }
 }
 
@@ -218,7 +223,6 @@ static void sum_queries(const Desk& desk, const NarrowBackward& block, long j) {
   of.bound = desk.from + j;
   of.origin = 0;
   of.first = false;
-  of.soon = nullptr;
   of.a = desk.weights;
   of.out = block.dv + j * panel;
   of.lines = block.queries + queries.d_o_lines;
@@ -236,7 +240,6 @@ static void sum_keys(const Desk& desk, const NarrowBackward& block) {
   of.meets = block.causal ? Meets::before : Meets::all;
   of.origin = block.key;
   of.first = false;
-  of.soon = nullptr;
   of.lines = block.keys + KeyLayout(block.D, block.E).lines;
   for (long i = 0; i < block.rows; i += tall) {
     of.rows = padded(block.rows - i < tall ? block.rows - i : tall, tile_rows);
@@ -247,22 +250,39 @@ static void sum_keys(const Desk& desk, const NarrowBackward& block) {
   }
 }
 
+/// The tile after `at` that anybody sees: on through the queries, then down the keys. j is past
+/// the last key after the last.
+static Tile after(const Desk& desk, const NarrowBackward& block, Tile at) {
+  while (at.j < block.n) {
+    at.i += panel;
+    if (at.i >= block.rows) at = {at.j + tall, 0};
+    if (at.j < block.n && (!block.causal || desk.from[at.j] < at.i + panel)) break;
+  }
+  return at;
+}
+
 void softmax_backward(const NarrowBackward& block);
 void softmax_backward(const NarrowBackward& block) {
   const Desk desk = set_desk(block.scratch);
   copy_rows(desk, block);
   open_tiles();
-  for (long j = 0; j < block.n; j += tall) {
-    for (long i = 0; i < block.rows; i += panel) {
-      if (block.causal && desk.from[j] >= i + panel) continue;  // nobody here sees these keys
-      multiply_tile(desk, block, j, i);
-      if (block.causal && desk.from[j + tall - 1] > i) {
-        differentiate_tile<true>(desk, block, j, i);
-      } else {
-        differentiate_tile<false>(desk, block, j, i);
-      }
+  Tile at = after(desk, block, {-tall, block_rows});
+  float *products = desk.products, *others = desk.products + (multiplies_aside ? tile_size : 0);
+  if (multiplies_aside && at.j < block.n) multiply_tile(block, at, products);
+  while (at.j < block.n) {
+    const Tile next = after(desk, block, at);
+    const Tile now = multiplies_aside ? next : at;
+    if (now.j < block.n) multiply_tile(block, now, others);
+    if (block.causal && desk.from[at.j + tall - 1] > at.i) {
+      differentiate_tile<true>(desk, block, at, products);
+    } else {
+      differentiate_tile<false>(desk, block, at, products);
     }
-    sum_queries(desk, block, j);
+    if (next.j != at.j) sum_queries(desk, block, at.j);
+    float* const swap = products;
+    products = others;
+    others = swap;
+    at = next;
   }
   sum_keys(desk, block);
   close_tiles();
