@@ -67,15 +67,18 @@ static void finish_statistics(const Running& run, const ForwardBlock& block, lon
   block.entropy[r] = entropy < 0x1p-21f ? 0.0f : entropy;  // what rounding leaves of 0
 }
 
-/// lse = log(sum) + r + the maximum in natural units, the last with what rounding the scale to
-/// powers of two did to it taken back.
-FOCI_INLINE V lse_of(const Running& run, const ForwardBlock& block, long r, V sum, V from) {
-  const double ratio = block.scale == 0 ? 0.0 : double(block.scale) / double(run.scale);
+/// Natural units: the maximum, with what rounding the scale to powers of two did to it taken back,
+/// and lse = log(sum) + r + maximum.
+struct Tops {
+  V maximum, lse;
+};
+FOCI_INLINE Tops tops_of(const Running& run, const ForwardBlock& block, long r, V sum, V from) {
+  const double ratio = run.scale == 0 ? 0.6931471805599453 : double(block.scale) / run.scale;
   const float high = float(ratio), low = float(ratio - double(high));
   const V minus = avx512::sub(all(0.0f), load(run.low + r));
   const V top = mul(minus, all(high));
   const V left = fma(minus, all(low), _mm512_maskz_fmsub_ps(0xffff, minus, all(high), top));
-  return add(top, add(from, add(left, log(sum))));
+  return {add(top, left), add(top, add(from, add(left, log(sum))))};
 }
 
 /// One row of outputs. + 0: zeros of unseen values may have any sign.
@@ -99,8 +102,11 @@ static void finish(const Running& run, const ForwardBlock& block) {
     const __mmask16 empty = fresh & _mm512_cmp_ps_mask(sum, sum, _CMP_ORD_Q);
     alignas(64) float inverse[lanes];
     store(inverse, _mm512_maskz_div_ps(__mmask16(~empty), all(1.0f), sum));
-    const V lse = lse_of(run, block, r, sum, _mm512_maskz_loadu_ps(here, block.r + r));
-    _mm512_mask_storeu_ps(block.by + r, here, keep(lse, __mmask16(~empty), -INFINITY));
+    const Tops tops = tops_of(run, block, r, sum, _mm512_maskz_loadu_ps(here, block.r + r));
+    _mm512_mask_storeu_ps(block.by + r, here, keep(tops.lse, __mmask16(~empty), -INFINITY));
+    const V shift = keep(tops.maximum, __mmask16(~empty), 0.0f);
+    if (block.shift) _mm512_mask_storeu_ps(block.shift + r, here, shift);
+    if (block.sum) _mm512_mask_storeu_ps(block.sum + r, here, sum);
     for (long i = 0; i < lanes && r + i < block.rows; ++i) {
       const bool nothing = empty >> i & 1;
       divide(block.o + (r + i) * block.E, run.o + (r + i) * run.E, block.E, inverse[i], nothing);

@@ -86,6 +86,7 @@ struct Problem {
 struct Result {
   std::vector<float> o, lse, sizes, squares, entropy, largest;
   std::vector<std::int64_t> largest_at;
+  std::vector<float> shift, sum;
 
   Result row(std::int64_t i, std::int64_t E) const {
     return {{o.begin() + i * E, o.begin() + (i + 1) * E},
@@ -94,7 +95,9 @@ struct Result {
             {squares[i]},
             {entropy[i]},
             {largest[i]},
-            {largest_at[i]}};
+            {largest_at[i]},
+            {shift[i]},
+            {sum[i]}};
   }
   /// To the bit.
   friend bool operator==(const Result& a, const Result& b) {
@@ -103,7 +106,7 @@ struct Result {
     };
     return same(a.o, b.o) && same(a.lse, b.lse) && same(a.sizes, b.sizes) &&
            same(a.squares, b.squares) && same(a.entropy, b.entropy) && same(a.largest, b.largest) &&
-           same(a.largest_at, b.largest_at);
+           same(a.largest_at, b.largest_at) && same(a.shift, b.shift) && same(a.sum, b.sum);
   }
 };
 
@@ -214,7 +217,9 @@ inline Result attend(const NarrowKernels& kernels, const Problem& problem) {
             column(0.0f),
             column(0.0f),
             column(0.0f),
-            column(std::int64_t(0))};
+            column(std::int64_t(0)),
+            column(0.0f),
+            column(0.0f)};
   std::vector<std::uint16_t> q;
   for (const float x : problem.q) q.push_back(narrow(x));
   q = apart(q.data(), c.rows, c.D, c.D + 2);
@@ -240,6 +245,8 @@ inline Result attend(const NarrowKernels& kernels, const Problem& problem) {
   block.scratch = scratch.data();
   block.o = to.o.data();
   block.by = to.lse.data();
+  block.shift = to.shift.data();
+  block.sum = to.sum.data();
   block.sizes = to.sizes.data();
   block.squares = to.squares.data();
   block.entropy = to.entropy.data();
