@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pool behind Executor: workers sleep until a run offers them a seat, then draw task numbers
-// from one counter until none is left. The calling thread draws too, as thread 0. A run allocates
-// nothing. No priorities, no queue of runs, no thread pinning.
+// from one counter until none is left. The calling thread draws too, as thread 0. After a run they
+// look out for the next one for a moment before they sleep. A run allocates nothing. No priorities,
+// no queue of runs, no thread pinning.
 #include <foci/error.hpp>
 #include <foci/executor.hpp>
 
@@ -43,6 +44,18 @@ class Entered {
   const Frame* before_;
 };
 
+/// Looks at `done` for some tens of microseconds, about what it costs to wake a sleeping thread.
+template <class Done>
+void look_out(Done&& done) {
+  for (int i = 0; i < 1000 && !done(); ++i) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    std::this_thread::yield();
+#endif
+  }
+}
+
 }  // namespace
 
 struct Executor::Pool {
@@ -50,8 +63,10 @@ struct Executor::Pool {
 
   std::mutex lock;  // guards seats, active, stopping and the exception
   std::condition_variable offered, left;
-  int seats = 0;   // workers that may still join the run
-  int active = 0;  // workers in it
+  int seats = 0;                // workers that may still join the run
+  std::atomic<int> active = 0;  // workers in it; changed under the lock
+  std::atomic<int> offers = 0;  // changes whenever workers should look again
+  bool awake = false;           // there is a core for every thread: looking out takes nobody's time
   bool stopping = false;
   std::exception_ptr failure;
   std::int64_t failed_index = 0;
@@ -92,6 +107,7 @@ Executor::Pool::~Pool() {
   {
     const std::lock_guard guard(lock);
     stopping = true;
+    ++offers;
   }
   offered.notify_all();
   for (std::thread& worker : workers) worker.join();
@@ -105,9 +121,14 @@ void Executor::Pool::work(int thread) {
     --seats;
     ++active;
     guard.unlock();
+    const int seen = offers;
     draw(thread);
     guard.lock();
     if (--active == 0) left.notify_one();
+    if (!awake) continue;
+    guard.unlock();
+    look_out([&] { return offers != seen; });
+    guard.lock();
   }
 }
 
@@ -149,7 +170,9 @@ Executor::Executor(int threads) : pool_(std::make_unique<Pool>()) {
                           std::to_string(most_threads) + ", or 0 for one per core");
   }
   const int cores = int(std::thread::hardware_concurrency());
-  pool_->start(threads > 0 ? threads : std::max(1, std::min(cores, most_threads)));
+  const int count = threads > 0 ? threads : std::max(1, std::min(cores, most_threads));
+  pool_->awake = count <= cores;
+  pool_->start(count);
 }
 
 Executor::~Executor() = default;
@@ -193,6 +216,7 @@ void Executor::run_erased(std::int64_t count, Erased call, void* task) {
     pool.failed = false;
     pool.failure = nullptr;
     pool.seats = helping;
+    ++pool.offers;
   }
   if (helping == workers) {
     pool.offered.notify_all();
@@ -204,6 +228,11 @@ void Executor::run_erased(std::int64_t count, Erased call, void* task) {
   {
     std::unique_lock guard(pool.lock);
     pool.seats = 0;
+    if (pool.awake && pool.active != 0) {
+      guard.unlock();
+      look_out([&] { return pool.active == 0; });
+      guard.lock();
+    }
     pool.left.wait(guard, [&] { return pool.active == 0; });
     failure = std::exchange(pool.failure, nullptr);
   }
