@@ -205,7 +205,7 @@ void Backward::pack_queries(const Gradients& to, const Meeting& at, std::int64_t
   float *lines = room.rows.data(), *m = room.lines.data();
   geometry_.queries(at, first, rows, lines, m, room.low.data());
   pack(room.q, lines, D_);
-  if (geometry_.by_differences()) pack(room.m, m, D_);
+  if (geometry_.by_differences(at)) pack(room.m, m, D_);
   if (geometry_.query_lines(at, first, rows, lines)) pack(room.q_lines, lines, L_);
   if (wants_dm_) {
     geometry_.centred_queries(at, first, rows, lines);
@@ -254,7 +254,7 @@ BackwardBlock Backward::block_of(const Meeting& at, const Work& work, std::int64
   const std::int64_t N = p_.longest_n;
   BackwardBlock block{};
   block.q = room.q.data();
-  if (geometry_.by_differences()) block.m = room.m.data();
+  if (geometry_.by_differences(at)) block.m = room.m.data();
   block.q_lines = geometry_.kind() == Kind::product ? block.q : room.q_lines.data();
   block.d_o = room.d_o.data();
   block.low = room.low.data();

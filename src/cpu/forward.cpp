@@ -213,7 +213,7 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   geometry_.queries(at, first, rows, room.q.data(), room.m.data(), room.r.data());
   ForwardBlock block{};
   block.q = room.q.data();
-  if (geometry_.by_differences()) block.m = room.m.data();
+  if (geometry_.by_differences(at)) block.m = room.m.data();
   block.r = room.r.data();
   block.sees = tokens.sees.data() + first;
   block.keys = met.keys;

@@ -51,7 +51,7 @@ void Geometry::whiten_panels(const Meeting& at, std::int64_t n, float* z, float*
   const Whitening by = full(at).at(at.span);
   const bool lower = p_.metric<KeyCovariance>() != nullptr;
   isa_.whiten_panels({z, b, raw, by.W, by.centre, lower, n, p_.size.D, room});
-  const float half = by_differences() ? 0.0f : float(-0.5 * scale(at.s, key_head(at.h)));
+  const float half = by_differences(at) ? 0.0f : float(-0.5 * scale(at.s, key_head(at.h)));
   for (std::int64_t j = 0; j < n; ++j) b[j] *= half;
 }
 

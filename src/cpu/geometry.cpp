@@ -127,7 +127,7 @@ const float* Geometry::keys(const Meeting& at, std::int64_t first, std::int64_t 
   if (kind_ == Kind::full) {
     key_lines(at, first, count, room);
     whiten(at, count, to, room, b);
-    const float half = by_differences() ? 0.0f : float(-0.5 * scale(at.s, key_head(at.h)));
+    const float half = by_differences(at) ? 0.0f : float(-0.5 * scale(at.s, key_head(at.h)));
     for (std::int64_t j = 0; j < count; ++j) b[j] *= half;
     return to;
   }
@@ -141,7 +141,7 @@ void Geometry::queries(const Meeting& at, std::int64_t first, std::int64_t rows,
   if (kind_ == Kind::full) {
     centred_queries(at, first, rows, m);
     whiten(at, rows, q, m, r);
-    if (by_differences()) {
+    if (by_differences(at)) {
       std::fill_n(r, rows, 0.0f);
       std::fill_n(m, rows * D, half);
       return;

@@ -42,11 +42,13 @@ class Geometry {
   }
   std::int64_t key_head(std::int64_t h) const { return h / p_.heads_per_key(); }
 
-  /// Whether scores are taken by differences: distances, full metrics that are given, and those of
-  /// a few keys. q' . k' + b + r is cheaper and loses digits where q and k are near each other.
-  bool by_differences() const {
+  /// Whether scores are taken by differences: distances, and full metrics that are given, or of a
+  /// few keys, or not yet estimated from any (their centre is the first key, far from most). q' .
+  /// k' + b + r is cheaper and loses digits where q and k are near each other.
+  bool by_differences(const Meeting& at) const {
     return kind_ == Kind::distance ||
-           (kind_ == Kind::full && (p_.metric<Given>() || p_.longest_m <= few_keys));
+           (kind_ == Kind::full &&
+            (p_.metric<Given>() || p_.longest_m <= few_keys || full(at).count(at.span) == 0));
   }
   /// Whether the metric itself biases keys.
   bool has_bias() const { return kind_ == Kind::full; }
