@@ -105,22 +105,31 @@ static void sum_keys(const BackwardBlock& block, const Sum& of, long width) {
   }
 }
 
+/// dbias: columns of d_scores, in double: what follows subtracts them from sums of their size.
 static void sum_columns(const BackwardBlock& block) {
+  double sums[gradient_keys] = {};
   for (long r = 0; r < block.rows; ++r) {
     const long seen = block.causal ? block.sees[r] - block.key : block.n;
-    for (long j = 0; j < (seen < block.n ? seen : block.n); ++j)
-      block.dbias[j] += block.d_scores[r * stride + j];
+    const float* line = block.d_scores + r * stride;
+    for (long j = 0; j < (seen < block.n ? seen : block.n); ++j) sums[j] += double(line[j]);
   }
+  for (long j = 0; j < block.n; ++j) block.dbias[j] = float(double(block.dbias[j]) + sums[j]);
 }
 
 /// dr: the sum of each row's d_scores.
 static void sum_rows(const BackwardBlock& block) {
+  constexpr long width = 4;  // independent sums hide the latency
   for (long r = 0; r < block.rows; ++r) {
     const long seen = block.causal ? block.sees[r] - block.key : block.n;
-    float sum = 0;
-    for (long j = 0; j < (seen < block.n ? seen : block.n); ++j)
-      sum += block.d_scores[r * stride + j];
-    block.dr[r] += sum;
+    const long count = seen < block.n ? seen : block.n;
+    const float* line = block.d_scores + r * stride;
+    double sums[width] = {};
+    long j = 0;
+    for (; j + width <= count; j += width) {
+      for (long i = 0; i < width; ++i) sums[i] += double(line[j + i]);
+    }
+    for (; j < count; ++j) sums[0] += double(line[j]);
+    block.dr[r] = float(double(block.dr[r]) + ((sums[0] + sums[1]) + (sums[2] + sums[3])));
   }
 }
 

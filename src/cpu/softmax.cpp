@@ -263,7 +263,7 @@ static void gather_block(const Running& run, const ForwardBlock& block, long key
 }
 
 /// The lowest index among the lanes that hold the largest score.
-static void find_largest(const Running& run, const ForwardBlock& block, long r, float inverse) {
+static void find_largest(const Running& run, const ForwardBlock& block, long r, double sum) {
   float best = -INFINITY;
   long at = -1;
   for (long l = 0; l < lanes && run.fresh[r] == 0; ++l) {
@@ -274,8 +274,24 @@ static void find_largest(const Running& run, const ForwardBlock& block, long r, 
       at = key;
     }
   }
-  block.largest[r] = at < 0 ? 0.0f * inverse : expf(best) * inverse;
+  block.largest[r] = at < 0 ? float(0 * sum) : float(::exp(double(best)) / sum);
   block.largest_at[r] = at;
+}
+
+static double wide_total(const float* line) {
+  double sum = 0;
+  for (long l = 0; l < lanes; ++l) sum += double(line[l]);
+  return sum;
+}
+
+/// Concentration and entropy are small differences and ratios of large sums: in double.
+static void find_statistics(const Running& run, const ForwardBlock& block, long r, bool empty) {
+  const double sum = wide_total(run.sum + r * lanes);
+  find_largest(run, block, r, empty ? 1.0 : sum);
+  block.sizes[r] = empty ? 0.0f : 1.0f;
+  block.squares[r] = empty ? 0.0f : float(wide_total(run.squares + r * lanes) / (sum * sum));
+  const double scored = wide_total(run.scored + r * lanes);
+  block.entropy[r] = empty ? 0.0f : float(::log(sum) - scored / sum);
 }
 
 /// Divides by the sums; a row that saw nothing is zero.
@@ -289,11 +305,7 @@ static void finish(const Running& run, const ForwardBlock& block) {
     block.shift[r] = -run.low[r];
     block.sum[r] = empty ? 0.0f : sum;
     block.by[r] = empty ? -INFINITY : logf(sum) - run.low[r] + block.r[r];
-    if (!block.statistics) continue;
-    find_largest(run, block, r, inverse);
-    block.sizes[r] = empty ? 0.0f : 1.0f;
-    block.squares[r] = total(load(run.squares + r * lanes)) * inverse * inverse;
-    block.entropy[r] = empty ? 0.0f : logf(sum) - total(load(run.scored + r * lanes)) * inverse;
+    if (block.statistics) find_statistics(run, block, r, empty);
   }
 }
 

@@ -107,29 +107,28 @@ FOCI_INLINE void store_scores(const BackwardBlock& block, long r, long column) {
 }
 
 /// A row of scores and da becomes its weights and ds; n keys are seen. Nothing here was rounded on
-/// its way through memory as lse and o are, which matters where there are only a few keys.
+/// its way through memory as lse and o are, and sums are in double, which matters where there are
+/// only a few keys.
 static void finish_row(float* weights, float* d_scores, long n) {
   float top = -INFINITY;
   for (long j = 0; j < n; ++j) top = weights[j] < top ? top : weights[j];  // NaN stays
   const V shift = all(top == -INFINITY ? 0.0f : top);
   const float* constants = exp_constants();
-  V sums = all(0.0f), dots = all(0.0f);
-  for (long j = 0; j < n; j += lanes) {
-    const V p = keep_first(exp(sub(load(weights + j), shift), constants), float(n - j), 0.0f);
-    sums = add(sums, p);
-    store(weights + j, p);
-  }
-  const float sum = total(sums);
-  const V by = all(sum == 0 ? 1.0f : sum);
-  for (long j = 0; j < n; j += lanes) {
-    const V a = div(load(weights + j), by);
-    const V da = keep_first(load(d_scores + j), float(n - j), 0.0f);
-    dots = fma(a, da, dots);
-    store(weights + j, a);
-  }
-  const V mean = all(total(dots));
   for (long j = 0; j < n; j += lanes)
-    store(d_scores + j, mul(load(weights + j), sub(load(d_scores + j), mean)));
+    store(weights + j,
+          keep_first(exp(sub(load(weights + j), shift), constants), float(n - j), 0.0f));
+  double sum = 0, dot = 0;
+  for (long j = 0; j < n; ++j) {
+    sum += double(weights[j]);
+    dot += double(weights[j]) * double(d_scores[j]);
+  }
+  const double by = sum == 0 ? 1.0 : 1 / sum, mean = dot * by;
+  for (long j = 0; j < n; ++j) {
+    const double a = double(weights[j]) * by;
+    d_scores[j] = float(a * (double(d_scores[j]) - mean));
+    weights[j] = float(a);
+  }
+  for (long j = n; j % lanes != 0; ++j) d_scores[j] = 0;
 }
 
 static void score_whole(const BackwardBlock& block) {
