@@ -9,6 +9,20 @@ namespace foci::cpu {
 namespace {
 
 constexpr std::int64_t column_block = 32;
+constexpr std::int64_t wide_line = 128;
+
+/// x (rows,D) becomes c W'W x in double; W (D,D), D <= wide_line.
+void apply_in_double(const double* W, double c, std::int64_t rows, std::int64_t D, float* x) {
+  for (std::int64_t i = 0; i < rows; ++i, x += D) {
+    double sums[wide_line] = {};
+    for (std::int64_t e = 0; e < D; ++e) {
+      double y = 0;
+      for (std::int64_t d = 0; d < D; ++d) y += W[e * D + d] * double(x[d]);
+      for (std::int64_t d = 0; d < D; ++d) sums[d] += W[e * D + d] * y;
+    }
+    for (std::int64_t d = 0; d < D; ++d) x[d] = float(c * sums[d]);
+  }
+}
 
 }  // namespace
 
@@ -19,16 +33,6 @@ void Geometry::whiten(const Meeting& at, std::int64_t rows, float* z, const floa
   const std::int64_t D = p_.size.D;
   const Whitening by = full(at).at(at.span);
   const bool lower = p_.metric<KeyCovariance>() != nullptr;
-  if (p_.longest_m <=
-      few_keys) {  // in double: it costs little here, and few keys average nothing out
-    for (std::int64_t i = 0; i < rows * D; ++i) {
-      double sum = 0;
-      for (std::int64_t d = 0; d < D; ++d)
-        sum += by.factor[i % D * D + d] * double(x[i / D * D + d]);
-      z[i] = float(sum);
-    }
-    return isa_.row_dots(norms, z, z, rows, D);
-  }
   for (std::int64_t e = 0; e < D; e += column_block) {
     const std::int64_t cols = std::min(column_block, D - e);
     isa_.matrix->product({.c = z + e,
@@ -46,6 +50,21 @@ void Geometry::whiten(const Meeting& at, std::int64_t rows, float* z, const floa
   isa_.row_dots(norms, z, z, rows, D);
 }
 
+/// z = W (x - centre) of raw lines (rows,D), in double: it costs little where keys are few, and few
+/// average nothing out.
+void Geometry::whiten_few(const Meeting& at, std::int64_t rows, float* z, const float* x,
+                          float* norms) const {
+  const std::int64_t D = p_.size.D;
+  const Whitening by = full(at).at(at.span);
+  for (std::int64_t i = 0; i < rows * D; ++i) {
+    double sum = 0;
+    for (std::int64_t d = 0; d < D; ++d)
+      sum += by.factor[i % D * D + d] * (double(x[i / D * D + d]) - double(by.centre[d]));
+    z[i] = float(sum);
+  }
+  isa_.row_dots(norms, z, z, rows, D);
+}
+
 void Geometry::whiten_panels(const Meeting& at, std::int64_t n, float* z, float* b,
                              const float* raw, float* room) const {
   const Whitening by = full(at).at(at.span);
@@ -59,7 +78,8 @@ void Geometry::whiten_panels(const Meeting& at, std::int64_t n, float* z, float*
 void Geometry::apply_metric(const Meeting& at, std::int64_t rows, float* x, float* room) const {
   const std::int64_t D = p_.size.D;
   const Whitening by = full(at).at(at.span);
-  const float c = float(scale(at.s, key_head(at.h)));
+  const double c = scale(at.s, key_head(at.h));
+  if (p_.longest_m <= few_keys && D <= wide_line) return apply_in_double(by.factor, c, rows, D, x);
   Product of{.c = room,
              .a = x,
              .b = by.Wt,
@@ -72,7 +92,7 @@ void Geometry::apply_metric(const Meeting& at, std::int64_t rows, float* x, floa
              .b_step = D,
              .add = false};
   isa_.matrix->product(of);
-  for (std::int64_t i = 0; i < rows * D; ++i) room[i] *= c;
+  for (std::int64_t i = 0; i < rows * D; ++i) room[i] *= float(c);
   of.c = x;
   of.a = room;
   of.b = by.W;
@@ -107,7 +127,8 @@ void Geometry::unfold_full(const Meeting& at, std::int64_t first, std::int64_t r
   centred_queries(at, first, rows, q);
   const auto subtract = [&] {
     for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t d = 0; d < D; ++d) u[i * D + d] -= 0.5f * sums.dr[i] * q[i * D + d];
+      for (std::int64_t d = 0; d < D; ++d)
+        u[i * D + d] = without(u[i * D + d], 0.5f * sums.dr[i], q[i * D + d]);
     }
   };
   subtract();

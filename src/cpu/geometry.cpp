@@ -125,8 +125,14 @@ void Geometry::write(const Outputs& to) {
 const float* Geometry::keys(const Meeting& at, std::int64_t first, std::int64_t count, float* to,
                             float* b, float* room) const {
   if (kind_ == Kind::full) {
-    key_lines(at, first, count, room);
-    whiten(at, count, to, room, b);
+    if (p_.longest_m <= few_keys) {
+      const std::int64_t g = key_head(at.h);
+      whiten_few(at, count, to, tokens_[at.s].lines(p_.from.k, g, first, count, p_.size.D, room),
+                 b);
+    } else {
+      key_lines(at, first, count, room);
+      whiten(at, count, to, room, b);
+    }
     const float half = by_differences(at) ? 0.0f : float(-0.5 * scale(at.s, key_head(at.h)));
     for (std::int64_t j = 0; j < count; ++j) b[j] *= half;
     return to;
@@ -139,8 +145,12 @@ void Geometry::queries(const Meeting& at, std::int64_t first, std::int64_t rows,
   const std::int64_t D = p_.size.D;
   const float c = float(scale(at.s, key_head(at.h))), half = -0.5f * c;
   if (kind_ == Kind::full) {
-    centred_queries(at, first, rows, m);
-    whiten(at, rows, q, m, r);
+    if (p_.longest_m <= few_keys) {
+      whiten_few(at, rows, q, tokens_[at.s].queries(p_.from.q, at.h, first, rows, D, m), r);
+    } else {
+      centred_queries(at, first, rows, m);
+      whiten(at, rows, q, m, r);
+    }
     if (by_differences(at)) {
       std::fill_n(r, rows, 0.0f);
       std::fill_n(m, rows * D, half);
@@ -212,7 +222,8 @@ void Geometry::unfold_keys(const Meeting& at, std::int64_t first, std::int64_t c
   if (kind_ == Kind::full) {
     key_lines(at, first, count, room);
     for (std::int64_t j = 0; j < count; ++j) {
-      for (std::int64_t d = 0; d < D; ++d) T[j * D + d] -= db[j] * room[j * D + d];
+      for (std::int64_t d = 0; d < D; ++d)
+        T[j * D + d] = without(T[j * D + d], db[j], room[j * D + d]);
     }
     apply_metric(at, count, T, room);
     for (std::int64_t i = 0; i < count * D; ++i) dk[i] += T[i];
@@ -272,7 +283,7 @@ void Geometry::unfold_queries(const Meeting& at, std::int64_t first, std::int64_
       if (kind_ == Kind::product) {
         if (gathers) dm[d] += p_.c * double(q[d]) * double(u[d]);
       } else {
-        pull -= sums.dr[i] * (q[d] - middle[d]);
+        pull = without(pull, sums.dr[i], q[d] - middle[d]);
         if (gathers) dm[d] -= 0.5 * p_.c * double(sums.dm[i * D + d]);
       }
       to[d] = c * (m ? m[d] : 1.0f) * pull;

@@ -19,6 +19,11 @@ enum class Kind { product, distance, full };
 
 inline constexpr std::int64_t few_keys = gradient_keys;
 
+/// sum - by * x, rounded once.
+inline float without(float sum, float by, float x) {
+  return float(double(sum) - double(by) * double(x));
+}
+
 /// A query head of a sequence, and which span of its queries: those that share one estimate.
 struct Meeting {
   std::int64_t s = 0, h = 0, span = 0;
@@ -125,6 +130,8 @@ class Geometry {
     return &centre_[(at.s * p_.size.G + key_head(at.h)) * p_.size.D];
   }
   void whiten(const Meeting& at, std::int64_t rows, float* z, const float* x, float* norms) const;
+  void whiten_few(const Meeting& at, std::int64_t rows, float* z, const float* x,
+                  float* norms) const;
   void apply_metric(const Meeting& at, std::int64_t rows, float* x, float* room) const;
   void add_products(double* to, std::int64_t rows, const float* a, const float* b, double c,
                     float* room) const;
