@@ -22,6 +22,11 @@ using metric::Problem;
 
 namespace {
 
+std::string missing_on_cpu(const Weighting& weighting) {
+  return std::visit([](const auto& w) { return fmt::format("backend cpu has no {}", w.name); },
+                    weighting);
+}
+
 /// ref or cpu; a backend asked for by name is the one or throws.
 Backend choose(const Problem& p) {
   const Backend asked = p.how.backend;
@@ -32,8 +37,9 @@ Backend choose(const Problem& p) {
   const bool wide = p.from.q.dtype == DType::f64;
   if (!wide && cpu::serves(p.how.metric, p.how.weighting)) return Backend::cpu;
   if (asked != Backend::cpu) return Backend::ref;
-  throw Unsupported(
-      "backend cpu computes in f32 and takes no f64; the nearest that can is backend ref");
+  throw Unsupported((wide ? std::string("backend cpu computes in f32 and takes no f64")
+                          : missing_on_cpu(p.how.weighting)) +
+                    "; the nearest that can is backend ref");
 }
 
 std::size_t bytes_needed(const Problem& p, int threads) {
@@ -152,6 +158,7 @@ std::vector<Support> support() {
       each_of<Weighting>([&]<class W>(const W& w) {
         static_assert(ref::Weighs<W>, "a weighting without src/ref has no definition");
         std::string why = checks::refusal(m, w);
+        if (why.empty() && backend == "cpu" && !cpu::serves(m, w)) why = missing_on_cpu(w);
         if (why.empty() && backend == "cuda")
           why = fmt::format("backend {} is not in this build", backend);
         table.push_back({m.name, w.name, backend, why.empty(), why});

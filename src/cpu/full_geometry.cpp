@@ -4,6 +4,8 @@
 // with q and k measured from the estimate's centre.
 #include "cpu/geometry.hpp"
 
+#include <cmath>
+
 namespace foci::cpu {
 
 namespace {
@@ -50,17 +52,18 @@ void Geometry::whiten(const Meeting& at, std::int64_t rows, float* z, const floa
   isa_.row_dots(norms, z, z, rows, D);
 }
 
-/// z = W (x - centre) of raw lines (rows,D), in double: it costs little where keys are few, and few
-/// average nothing out.
+/// z = sqrt(|c|) W (x - centre) of raw lines (rows,D), in double: it costs little where keys are
+/// few, and few average nothing out.
 void Geometry::whiten_few(const Meeting& at, std::int64_t rows, float* z, const float* x,
                           float* norms) const {
   const std::int64_t D = p_.size.D;
   const Whitening by = full(at).at(at.span);
+  const double root = std::sqrt(std::abs(scale(at.s, key_head(at.h))));
   for (std::int64_t i = 0; i < rows * D; ++i) {
     double sum = 0;
     for (std::int64_t d = 0; d < D; ++d)
       sum += by.factor[i % D * D + d] * (double(x[i / D * D + d]) - double(by.centre[d]));
-    z[i] = float(sum);
+    z[i] = float(root * sum);
   }
   isa_.row_dots(norms, z, z, rows, D);
 }

@@ -153,7 +153,8 @@ void Geometry::queries(const Meeting& at, std::int64_t first, std::int64_t rows,
     }
     if (by_differences(at)) {
       std::fill_n(r, rows, 0.0f);
-      std::fill_n(m, rows * D, half);
+      const bool few = p_.longest_m <= few_keys;  // then q' has sqrt(|c|) in it
+      std::fill_n(m, rows * D, few ? std::copysign(0.5f, half) : half);
       return;
     }
     for (std::int64_t i = 0; i < rows; ++i) r[i] *= half;

@@ -68,7 +68,9 @@ FOCI_INLINE void score(V (&c)[tile_rows][2], const Running& run, const ForwardBl
   }
   float tile[tile_rows * panel];
   for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
-  add_distances<1, tile_rows>(tile, q, run.m + r0 * block.D, keys, block.D);
+  const auto add =
+      block.n <= gradient_keys ? add_distances_wide<1, tile_rows> : add_distances<1, tile_rows>;
+  add(tile, q, run.m + r0 * block.D, keys, block.D);
   for (int t = 0; t < 2 * tile_rows; ++t) c[t / 2][t % 2] = load(tile + t * lanes);
 }
 

@@ -68,6 +68,24 @@ static __attribute__((noinline)) void add_distances(float* tile, const float* q,
   for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
 }
 
+/// The same in double, for blocks of few keys: they are soon done, and average nothing out.
+template <long RowStep, long KStep>
+static __attribute__((noinline)) void add_distances_wide(float* tile, const float* q,
+                                                         const float* m, const float* b, long K) {
+  for (int i = 0; i < tile_rows; ++i) {
+    double sum[panel];
+    for (long j = 0; j < panel; ++j) sum[j] = double(tile[i * panel + j]);
+    for (long k = 0; k < K; ++k) {
+      const double x = double(q[i * RowStep + k * KStep]), by = double(m[i * RowStep + k * KStep]);
+      for (long j = 0; j < panel; ++j) {
+        const double apart = x - double(b[k * panel + j]);
+        sum[j] += by * apart * apart;
+      }
+    }
+    for (long j = 0; j < panel; ++j) tile[i * panel + j] = float(sum[j]);
+  }
+}
+
 /// Constants read from memory: kept in registers the compiler would spill accumulators for them.
 struct alignas(64) ExpTable {
   float line[13][16];

@@ -32,7 +32,7 @@ bool has_bias(const Weighting& weighting) {
   return !std::holds_alternative<Linear>(weighting) && (!decay || decay->content);
 }
 
-void expect_same_bits(const Made& a, const Made& b, const std::string& what) {
+void expect_equal_bits(const Made& a, const Made& b, const std::string& what) {
   for (const std::string& name : results(a)) {
     const View& view = a[name];
     EXPECT_EQ(std::memcmp(view.data, b[name].view().data,
@@ -68,7 +68,7 @@ struct Decoded : Three {
     }
     decoder.reset();
     decode(decoder, again, decoded_outputs(again, how), 4);
-    expect_same_bits(ours, again, what);
+    expect_equal_bits(ours, again, what);
   }
 };
 
