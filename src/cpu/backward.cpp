@@ -93,7 +93,7 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
 float* Backward::panels_of(std::span<float> array, const Meeting& at, std::int64_t part,
                            std::int64_t first) const {
   const std::int64_t size = query_blocks_ * block_rows * padded_D_;
-  return &array[((at.s * p_.size.H + at.h) * parts_ + part) * size + first * padded_D_];
+  return array.data() + (((at.s * p_.size.H + at.h) * parts_ + part) * size + first * padded_D_);
 }
 
 Gathered Backward::late(std::int64_t s, std::int64_t g) const {
@@ -161,7 +161,7 @@ void Backward::run_keys(const Gradients& to, const Work& work, Room& room) {
   const std::int64_t E = p_.size.E, R = p_.heads_per_key();
   const float* v = tokens.lines(p_.from.v, work.g, work.first, work.count, E, room.lines.data());
   for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
-    isa_.pack_keys(&room.values[j / gradient_keys * gradient_stride * E], v + j * E,
+    isa_.pack_keys(room.values.data() + (j / gradient_keys * gradient_stride * E), v + j * E,
                    std::min(gradient_keys, work.count - j), E);
   }
   const std::int64_t slots = blocks_of(work.count, gradient_keys) * gradient_stride;
@@ -182,13 +182,13 @@ void Backward::pack_keys(const Meeting& at, const Work& work, Room& room) {
   const float* k = geometry_.keys(at, work.first, work.count, room.lines.data(), room.own.data(),
                                   room.more.data());
   for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
-    isa_.pack_keys(&room.keys[j / gradient_keys * gradient_stride * D_], k + j * D_,
+    isa_.pack_keys(room.keys.data() + (j / gradient_keys * gradient_stride * D_), k + j * D_,
                    std::min(gradient_keys, work.count - j), D_);
   }
   k = geometry_.key_lines(at, work.first, work.count, room.lines.data());
   for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
-    isa_.pack_columns(&room.key_lines[j / gradient_keys * gradient_stride * padded_D_], k + j * D_,
-                      std::min(gradient_keys, work.count - j), gradient_keys, D_);
+    isa_.pack_columns(room.key_lines.data() + (j / gradient_keys * gradient_stride * padded_D_),
+                      k + j * D_, std::min(gradient_keys, work.count - j), gradient_keys, D_);
   }
 }
 
@@ -200,7 +200,8 @@ void Backward::pack_queries(const Gradients& to, const Meeting& at, std::int64_t
   const auto pack = [&](std::span<float> panels, const float* from, std::int64_t width) {
     isa_.pack_columns(panels.data(), from, rows, block_rows, width);
     for (std::int64_t d = 0; d < width; d += panel)
-      std::fill_n(&panels[d * block_rows + rows * panel], (block_rows - rows) * panel, 0.0f);
+      std::fill_n(panels.data() + (d * block_rows + rows * panel), (block_rows - rows) * panel,
+                  0.0f);
   };
   float *lines = room.rows.data(), *m = room.lines.data();
   geometry_.queries(at, first, rows, lines, m, room.low.data());
@@ -295,13 +296,13 @@ void Backward::meet_queries(const Gradients& to, const Meeting& at, const Work& 
       block.key = work.first + j;
       block.n = std::min(gradient_keys, work.count - j);
       block.causal = block.sees[0] < block.key + block.n;
-      block.keys = &room.keys[slot * D_];
-      block.values = &room.values[slot * p_.size.E];
-      block.key_lines = &room.key_lines[slot * padded_D_];
+      block.keys = room.keys.data() + (slot * D_);
+      block.values = room.values.data() + (slot * p_.size.E);
+      block.key_lines = room.key_lines.data() + (slot * padded_D_);
       block.bias = room.b.data() + j;
       if (weigher_.fades) block.fading = {weigher_.slope, room.at.data() + j, room.last.data()};
-      block.dk = &room.dk[slot * padded_L_];
-      block.dv = &room.dv[slot * padded_E_];
+      block.dk = room.dk.data() + (slot * padded_L_);
+      block.dv = room.dv.data() + (slot * padded_E_);
       block.dbias = wants_db_ ? room.db.data() + j : nullptr;
       weigher_.backward(block);
     }

@@ -75,7 +75,7 @@ class Backward {
 
   /// Offset of a (sequence, head) in arrays of `size` floats each.
   float* of(std::span<float> array, std::int64_t s, std::int64_t h, std::int64_t size) const {
-    return array.empty() ? nullptr : &array[(s * p_.size.H + h) * size];
+    return array.empty() ? nullptr : array.data() + ((s * p_.size.H + h) * size);
   }
   /// Where query `first` of a span stands in dq_ or dm_.
   float* panels_of(std::span<float> array, const Meeting& at, std::int64_t part,

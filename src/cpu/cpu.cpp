@@ -68,7 +68,8 @@ class NoteTaker {
 
  private:
   float* room(int thread, int which) const {
-    return &notes_.room[(2 * thread + which) * block_rows * std::max(p_.size.D, p_.size.E)];
+    return notes_.room.data() +
+           ((2 * thread + which) * block_rows * std::max(p_.size.D, p_.size.E));
   }
   struct Lines {
     const float *o, *low, *inverse;
@@ -82,7 +83,7 @@ class NoteTaker {
     for (std::int64_t i = 0; i < rows && weigher_.softmax; ++i) {
       for (std::int64_t e = 0; e < E; ++e) scaled[i * E + e] = d_o[i * E + e] * lines.inverse[i];
     }
-    float* minus_delta = &notes_.minus_delta[place];
+    float* minus_delta = notes_.minus_delta.data() + place;
     isa_.row_dots(minus_delta, lines.o, weigher_.softmax ? scaled : d_o, rows, E);
     for (std::int64_t i = 0; i < rows; ++i) {
       minus_delta[i] = -minus_delta[i];

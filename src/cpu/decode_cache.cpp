@@ -61,7 +61,7 @@ void DecodeCache::append(const NextToken& token, const DecodeKernels& isa) {
   };
   if (what.keys && !what.whitened) keep(keys, j / panel * panel * D + j % panel, panel, from.k);
   if (what.values) keep(values, j * value_step, 1, from.v);
-  if (what.key_lines) load_line(&key_lines[j * D], from.k, line, D, isa);
+  if (what.key_lines) load_line(key_lines.data() + (j * D), from.k, line, D, isa);
   if (what.value_lines) load_line(&value_lines[j * E], from.v, line, E, isa);
   if (!what.keys) return;
   const View& own = from.key_bias;

@@ -68,7 +68,7 @@ void RunningWhitening::estimate(const DecodeCache& cache, const NextToken& token
   if (chunk == chunk_) return;
   const metric::Shrinkage shrink{how.ridge, *how.prior};
   Moments all = moments(1 - now_, cache.n - known_);
-  gather(all, &cache.key_lines[known_ * D_], D_, *isa_->matrix, room.wide.data());
+  gather(all, cache.key_lines.data() + (known_ * D_), D_, *isa_->matrix, room.wide.data());
   join(all, moments(now_, known_), D_, *isa_->matrix, room.wide.data());
   all.n = cache.n;
   const int raises = cpu::whiten(factor_.data(), all, shrink, D_, *isa_->matrix, room.wide.data());
@@ -105,14 +105,14 @@ void RunningWhitening::place(const DecodeCache& cache, const WhiteningRoom& room
   float* keys = reinterpret_cast<float*>(cache.keys.data());
   for (std::int64_t j = 0; j < cache.n; j += whitened_keys) {
     const std::int64_t count = std::min(whitened_keys, cache.n - j);
-    whiten(room.lines.data(), &cache.key_lines[j * D_], count, D_, room);
+    whiten(room.lines.data(), cache.key_lines.data() + (j * D_), count, D_, room);
     isa_->pack_keys(keys + j * D_, room.lines.data(), count, D_);
   }
 }
 
 void RunningWhitening::append(const DecodeCache& cache, const WhiteningRoom& room) {
   const std::int64_t j = cache.n - 1;
-  const float* key = &cache.key_lines[j * D_];
+  const float* key = cache.key_lines.data() + (j * D_);
   // No mean of keys yet: distances do not feel the centre, but their rounding does.
   if (j == 0) std::copy_n(key, D_, centre_.begin());
   whiten(room.lines.data(), key, 1, D_, room);

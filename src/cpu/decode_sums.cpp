@@ -143,7 +143,7 @@ void RunningSums::similarities(float* x, const float* q, float* room,
   const Phi phi = phi_of(std::get<Linear>(p_->how.weighting).feature);
   const std::int64_t panel = cache.panel, bytes = bytes_of(cache.key_line);
   for (std::int64_t j = 0; j < cache.n; j += panel) {
-    isa_->widen(room, &cache.keys[j * D_ * bytes], cache.key_line, D_ * panel);
+    isa_->widen(room, cache.keys.data() + (j * D_ * bytes), cache.key_line, D_ * panel);
     for (std::size_t d = 0; d < top_.size(); ++d) {
       float* line = room + std::int64_t(d) * panel;
       for (std::int64_t i = 0; i < panel; ++i) line[i] = from_top(line[i], top_[d]);

@@ -42,7 +42,7 @@ struct DiagonalMetric {
   template <class T>
   T* line(std::span<T> of, std::int64_t r, std::int64_t i) const {
     if (of.empty()) return nullptr;
-    return &of[((per_head ? r : 0) * rows() + (per_query ? i : 0)) * p->size.D];
+    return of.data() + (((per_head ? r : 0) * rows() + (per_query ? i : 0)) * p->size.D);
   }
   const float* of(std::int64_t r, std::int64_t i) const { return line(m, r, i); }
 

@@ -80,7 +80,7 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
 void Forward::pack_values(std::int64_t s, std::int64_t g, Room& room) {
   const Tokens& tokens = geometry_.tokens(s);
   const std::int64_t E = p_.size.E, n = tokens.n;
-  float* to = &values_[(s * p_.size.G + g) * value_room_];
+  float* to = values_.data() + ((s * p_.size.G + g) * value_room_);
   for (std::int64_t first = 0; first < n; first += pack_rows) {
     const std::int64_t count = std::min(pack_rows, n - first);
     const float* v = tokens.lines(p_.from.v, g, first, count, E, room.lines.data());
@@ -105,7 +105,7 @@ void Forward::pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b
   const std::int64_t D = p_.size.D;
   if (geometry_.whitens()) {
     const std::int64_t g = geometry_.key_head(at.h);
-    float* raw = &keys_[(at.s * p_.size.G + g) * key_room_];
+    float* raw = keys_.data() + ((at.s * p_.size.G + g) * key_room_);
     if (!geometry_.has_spans()) pack_raw_keys(at.s, g, raw, room);
     return geometry_.whiten_panels(at, n, keys, b, raw, room.more.data());
   }
@@ -132,27 +132,29 @@ void Forward::pack(std::int64_t s, std::int64_t g, Room& room) {
   const std::int64_t H = p_.size.H, R = p_.heads_per_key(), n = geometry_.tokens(s).n;
   pack_values(s, g, room);
   if (geometry_.has_spans()) {
-    if (geometry_.whitens()) pack_raw_keys(s, g, &keys_[(s * p_.size.G + g) * key_room_], room);
+    if (geometry_.whitens())
+      pack_raw_keys(s, g, keys_.data() + ((s * p_.size.G + g) * key_room_), room);
     return;
   }
-  pack_keys({s, g * R, 0}, n, &keys_[(s * p_.size.G + g) * key_room_], room.own.data(), room);
+  pack_keys({s, g * R, 0}, n, keys_.data() + ((s * p_.size.G + g) * key_room_), room.own.data(),
+            room);
   for (std::int64_t r = 0; r < R && biased_; ++r) {
     const Meeting at{s, g * R + r, 0};
-    complete_bias(at, n, &b_[(s * H + at.h) * bias_room_], room.own.data());
+    complete_bias(at, n, b_.data() + ((s * H + at.h) * bias_room_), room.own.data());
   }
 }
 
 /// What all heads of a sequence share.
 void Forward::prepare(std::int64_t s) {
   const Tokens& tokens = geometry_.tokens(s);
-  if (!biased_) complete_bias({s, 0, 0}, tokens.n, &b_[s * bias_room_], nullptr);
+  if (!biased_) complete_bias({s, 0, 0}, tokens.n, b_.data() + (s * bias_room_), nullptr);
   for (std::int64_t j = 0; j < tokens.n && weigher_.fades; ++j)
     positions_[s * bias_room_ + j] = float(tokens.key_at[j]);
 }
 
 Forward::Met Forward::met_by(std::int64_t s, std::int64_t h) const {
   const std::int64_t H = p_.size.H, head = s * p_.size.G + geometry_.key_head(h);
-  return {&keys_[head * key_room_], &b_[(biased_ ? s * H + h : s) * bias_room_],
+  return {keys_.data() + (head * key_room_), b_.data() + ((biased_ ? s * H + h : s) * bias_room_),
           geometry_.tokens(s).n};
 }
 
@@ -217,7 +219,7 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.r = room.r.data();
   block.sees = tokens.sees.data() + first;
   block.keys = met.keys;
-  block.values = &values_[(at.s * G + g) * value_room_];
+  block.values = values_.data() + ((at.s * G + g) * value_room_);
   block.value_rows = tokens.n;
   block.bias = met.b;
   block.biased = biased_;
@@ -227,7 +229,7 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   for (std::int64_t i = 0; i < rows && weigher_.fades; ++i) {
     const std::int64_t seen = block.sees[i];
     room.last[i] = seen > 0 ? float(tokens.key_at[seen - 1]) : 0.0f;
-    block.fading = {weigher_.slope, &positions_[at.s * bias_room_], room.last.data()};
+    block.fading = {weigher_.slope, positions_.data() + (at.s * bias_room_), room.last.data()};
   }
   block.scale = 1;
   block.rows = rows;

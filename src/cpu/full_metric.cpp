@@ -48,8 +48,8 @@ void FullMetric::take_gradient(Arena& arena) {
 }
 
 Whitening FullMetric::at(std::int64_t c) const {
-  return {&W[c * square()], &Wt[c * square()], &centres[c * p->size.D], &factors[c * square()],
-          raises[c]};
+  return {W.data() + (c * square()), Wt.data() + (c * square()), centres.data() + (c * p->size.D),
+          factors.data() + (c * square()), raises[c]};
 }
 
 /// Queries come in order, so theirs lie between the first's and the last's.
@@ -71,24 +71,25 @@ void FullMetric::estimate(const float* keys, bool every, FullRoom& room) const {
 /// The keys that slot c knows and the one before it does not.
 void FullMetric::gather_slot(std::int64_t c, const float* keys, FullRoom& room) const {
   const std::int64_t D = p->size.D, first = c == 0 ? 0 : count(c - 1);
-  gather({count(c) - first, &means[c * D], &factors[c * square()]}, keys + first * D, D, *kernels,
-         room.wide.data());
+  gather({count(c) - first, means.data() + (c * D), factors.data() + (c * square())},
+         keys + first * D, D, *kernels, room.wide.data());
 }
 
 void FullMetric::join_slots(std::int64_t last, FullRoom& room) const {
   const std::int64_t D = p->size.D;
   for (std::int64_t c = 1; c <= last; ++c) {
-    const Moments before{count(c - 1), &means[(c - 1) * D], &factors[(c - 1) * square()]};
-    join({count(c) - before.n, &means[c * D], &factors[c * square()]}, before, D, *kernels,
-         room.wide.data());
+    const Moments before{count(c - 1), means.data() + ((c - 1) * D),
+                         factors.data() + ((c - 1) * square())};
+    join({count(c) - before.n, means.data() + (c * D), factors.data() + (c * square())}, before, D,
+         *kernels, room.wide.data());
   }
 }
 
 void FullMetric::whiten_slot(std::int64_t c, const float* keys, FullRoom& room) const {
   const std::int64_t D = p->size.D;
-  double* factor = &factors[c * square()];
-  raises[c] =
-      whiten(factor, {count(c), &means[c * D], factor}, shrink, D, *kernels, room.wide.data());
+  double* factor = factors.data() + (c * square());
+  raises[c] = whiten(factor, {count(c), means.data() + (c * D), factor}, shrink, D, *kernels,
+                     room.wide.data());
   if (raises[c] >= 0) place(c, count(c), keys);
 }
 
@@ -101,10 +102,10 @@ void FullMetric::check(std::int64_t first, std::int64_t last) const {
 
 void FullMetric::place(std::int64_t c, std::int64_t known, const float* keys) const {
   const std::int64_t D = p->size.D;
-  const double *factor = &factors[c * square()], *mean = &means[c * D];
-  float *to = &W[c * square()], *centre = &centres[c * D];
+  const double *factor = factors.data() + (c * square()), *mean = means.data() + (c * D);
+  float *to = W.data() + (c * square()), *centre = centres.data() + (c * D);
   for (std::int64_t i = 0; i < square(); ++i) to[i] = float(factor[i]);
-  kernels->transpose(&Wt[c * square()], to, D, D, D, D);
+  kernels->transpose(Wt.data() + (c * square()), to, D, D, D, D);
   for (std::int64_t d = 0; d < D; ++d)
     centre[d] = known > 0 ? float(mean[d]) : tokens->n > 0 ? keys[d] : 0.0f;
 }
@@ -147,7 +148,7 @@ void FullMetric::write(const Outputs& to, FullRoom& room) const {
   const std::int64_t chunks = prefix() ? at.chunks : 1;
   for (std::int64_t c = 0; c < chunks; ++c) {
     if (to.metric) {
-      form_metric(room.wide.data(), &factors[c * square()], p->size.D, *kernels);
+      form_metric(room.wide.data(), factors.data() + (c * square()), p->size.D, *kernels);
       store(to.metric, c, room.wide.data(), false);
     }
     if (prefix()) {
@@ -184,12 +185,13 @@ void FullMetric::write_gradient(const View& to, bool joins) const {
 void FullMetric::through(float* dk, const float* keys, FullRoom& room) const {
   const Range of = asked_for();
   const std::int64_t D = p->size.D;
-  const float* centre = &centres[of.last < 0 ? 0 : of.last * D];
+  const float* centre = centres.data() + (of.last < 0 ? 0 : of.last * D);
   double* shift = room.wide.data() + covariance_room(*kernels, D);
   std::fill_n(shift, D, 0.0);
   for (std::int64_t c = of.last; c >= of.first && count(c) > 0; --c) {
     double* A = gradient(c);
-    pull_through(A, &factors[c * square()], shrink.slope(count(c)), D, *kernels, room.wide.data());
+    pull_through(A, factors.data() + (c * square()), shrink.slope(count(c)), D, *kernels,
+                 room.wide.data());
     for (std::int64_t i = 0; i < D; ++i) {
       const double gap = means[c * D + i] - double(centre[i]);
       for (std::int64_t j = 0; j < D; ++j) shift[j] += gap * A[i * D + j];

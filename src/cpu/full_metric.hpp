@@ -65,7 +65,7 @@ struct FullMetric {
   }
   Whitening at(std::int64_t c) const;
   /// The gradient of slot c's P, (D,D), in double; the passes add to it.
-  double* gradient(std::int64_t c) const { return &dP[c * square()]; }
+  double* gradient(std::int64_t c) const { return dP.data() + (c * square()); }
 
   /// All slots that queries ask for, or `every` one; keys (n,D) are the kept ones.
   void estimate(const float* keys, bool every, FullRoom& room) const;

@@ -105,7 +105,7 @@ Geometry::Rows Geometry::rows(std::int64_t s, std::int64_t span) const {
 /// The mean of the keys: sums of what lies around it keep more digits.
 void Geometry::find_centre(std::int64_t s, std::int64_t g, const float* k) {
   const std::int64_t D = p_.size.D, n = tokens_[s].n;
-  float* to = &centre_[(s * p_.size.G + g) * D];
+  float* to = centre_.data() + ((s * p_.size.G + g) * D);
   for (std::int64_t d = 0; d < D; ++d) {
     double sum = 0;
     for (std::int64_t j = 0; j < n; ++j) sum += double(k[j * D + d]);

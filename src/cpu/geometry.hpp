@@ -127,7 +127,7 @@ class Geometry {
   }
   const float* centre(const Meeting& at) const {
     if (kind_ == Kind::full) return full(at).at(at.span).centre;
-    return &centre_[(at.s * p_.size.G + key_head(at.h)) * p_.size.D];
+    return centre_.data() + ((at.s * p_.size.G + key_head(at.h)) * p_.size.D);
   }
   void whiten(const Meeting& at, std::int64_t rows, float* z, const float* x, float* norms) const;
   void whiten_few(const Meeting& at, std::int64_t rows, float* z, const float* x,

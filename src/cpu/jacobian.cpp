@@ -105,7 +105,7 @@ void JacobianEstimate::forward(const JacobianRoom& room, Executor* threads) {
   each(worth(threads), heads * parts, [&](std::int64_t task, int thread) {
     const std::int64_t r = task / parts, part = parts - 1 - task % parts;  // the last see most
     Query& query = room.queries[thread];
-    double* sum = &room.sums[(r * most_parts + part) * D_];
+    double* sum = room.sums.data() + ((r * most_parts + part) * D_);
     std::fill_n(sum, D_, 0.0);
     for (std::int64_t i = part * length; i < std::min(N_, (part + 1) * length); ++i) {
       differentiate(query, room.blocks[thread], r, i);
@@ -131,7 +131,7 @@ void JacobianEstimate::normalise(std::int64_t r, std::int64_t row, const double*
 
 void JacobianEstimate::finish_mean(const JacobianRoom& room, std::int64_t r) const {
   const std::int64_t parts = blocks_of(N_, part_length(N_));
-  double* sum = &room.sums[r * most_parts * D_];
+  double* sum = room.sums.data() + (r * most_parts * D_);
   if (parts == 0) std::fill_n(sum, D_, 0.0);
   for (std::int64_t part = 1; part < parts; ++part) {
     for (std::int64_t d = 0; d < D_; ++d) sum[d] += sum[part * D_ + d];
@@ -140,7 +140,7 @@ void JacobianEstimate::finish_mean(const JacobianRoom& room, std::int64_t r) con
 }
 
 void JacobianEstimate::finish_running_mean(const JacobianRoom& room, std::int64_t r) const {
-  double* sum = &room.sums[r * most_parts * D_];
+  double* sum = room.sums.data() + (r * most_parts * D_);
   std::fill_n(sum, D_, 0.0);
   std::int64_t so_far = 0;
   for (std::int64_t i = 0; i < N_; ++i) {
@@ -152,7 +152,7 @@ void JacobianEstimate::finish_running_mean(const JacobianRoom& room, std::int64_
 
 void JacobianEstimate::spread(const JacobianRoom& room, std::int64_t r) const {
   std::int64_t so_far = counted();
-  double *sum = &room.sums[r * most_parts * D_], *m = of_.room.data();
+  double *sum = room.sums.data() + (r * most_parts * D_), *m = of_.room.data();
   std::fill_n(sum, D_, 0.0);
   for (std::int64_t row = of_.rows(); row-- > 0;) {  // a query belongs to every row at or after it
     double* dm = of_.line(of_.dm, r, row);

@@ -22,7 +22,7 @@ static void lines_of(float* to, std::span<const float> panels, std::int64_t coun
   for (std::int64_t j = 0; j < count; ++j) {
     const std::int64_t slot = j / gradient_keys * gradient_stride * padded_width;
     for (std::int64_t d = 0; d < width; d += panel) {
-      std::copy_n(&panels[slot + d * gradient_keys + j % gradient_keys * panel],
+      std::copy_n(panels.data() + (slot + d * gradient_keys + j % gradient_keys * panel),
                   std::min(panel, width - d), to + j * width + d);
     }
   }
@@ -52,7 +52,7 @@ void Backward::keep_keys(const Gradients& to, const Work& work, Room& room) {
   for (std::int64_t j = 0; j < work.count; ++j) {
     const metric::Index at{tokens.at.b, work.g, tokens.at.k0 + tokens.key_at[work.first + j]};
     if (to.dk) metric::store(to.dk, at, dk + j * D, D);
-    if (to.dv) metric::store(to.dv, at, &room.lines[j * E], E);
+    if (to.dv) metric::store(to.dv, at, room.lines.data() + (j * E), E);
   }
 }
 
