@@ -18,15 +18,6 @@ bool is_full(const Metric& metric) {
   return std::holds_alternative<KeyCovariance>(metric) || (given && given->extent == Extent::full);
 }
 
-Form form_of(const Metric& metric) {
-  return std::visit(
-      [](const auto& m) {
-        if constexpr (requires { m.form; }) return m.form;
-        return Form::product;
-      },
-      metric);
-}
-
 void check_metric(const KeyCovariance& m) {
   if (!(m.ridge >= 0) || std::isinf(m.ridge)) {
     throw InvalidArgument(fmt::format("ridge is {:g}; it must be a finite number >= 0", m.ridge));
@@ -131,7 +122,7 @@ Scope scope_of(const Options& how) {
 std::string refusal(const Metric& metric, const Weighting& weighting) {
   const bool relu2 = std::holds_alternative<Relu2>(weighting),
              linear = std::holds_alternative<Linear>(weighting);
-  if (!is_full(metric) && form_of(metric) != Form::distance) return {};
+  if (!is_full(metric) && metric::form_of(metric) != Form::distance) return {};
   if (!relu2 && !linear) return {};
   return fmt::format("metric {}{} does not go with weighting {}: {} (use softmax or identity)",
                      name_of(metric), is_full(metric) ? " (a full metric)" : " with form distance",

@@ -55,6 +55,7 @@ class NoteTaker {
     for (std::int64_t i = 0; i < rows; ++i) {
       const float n = float(tokens.sees[first + i]);
       inverse[i] = weigher_.divisor != Divisor::length ? 1.0f : n > 0 ? 1 / n : 0.0f;
+      low[i] = r[i];
       if (!weigher_.softmax) continue;
       // A whole number leaves the scores their digits; the rest of lse becomes a factor.
       const metric::Index place{tokens.at.b, at.h, tokens.at.q0 + first + i};

@@ -45,7 +45,7 @@ Decoding::Decoding(Arena& arena, const Problem& cache, DType type, const Kernels
       wide_E_(padded(cache.size.E, isa.decode->lanes)),
       step_(padded(cache.longest_m, isa.panel)),
       on_sums_(runs_on_sums(cache)),
-      distances_(cache.full || form_of(cache.how.metric) == Form::distance),
+      distances_(cache.full || metric::form_of(cache.how.metric) == Form::distance),
       wide_(scores_are_weights(cache.how.weighting)) {
   s_ = arena.take<float>(R_, step_);
   for (auto* lines : {&q_, &folded_, &spread_}) *lines = arena.take<float>(R_, wide_D_);

@@ -31,7 +31,7 @@ bool runs_on_sums(const Problem& p) {
   if (std::holds_alternative<Linear>(weighting)) return true;
   const auto* decay = std::get_if<Decay>(&weighting);
   if (decay && !decay->content) return true;
-  if (p.full || form_of(p.how.metric) == Form::distance) return false;
+  if (p.full || metric::form_of(p.how.metric) == Form::distance) return false;
   const auto* identity = std::get_if<Identity>(&weighting);
   return decay ||
          (identity && (identity->rescale == Rescale::length || identity->rescale == Rescale::none));

@@ -7,15 +7,6 @@
 
 namespace foci::cpu {
 
-Form form_of(const Metric& metric) {
-  return std::visit(
-      [](const auto& m) {
-        if constexpr (requires { m.form; }) return m.form;
-        return Form::product;
-      },
-      metric);
-}
-
 DiagonalMetric DiagonalMetric::take(Arena& arena, const Problem& p) {
   DiagonalMetric of;
   of.p = &p;

@@ -14,7 +14,6 @@ struct Change {
   bool estimated = false, flat = false;
 };
 Change change_of(const Metric& metric);
-Form form_of(const Metric& metric);
 
 /// Where a key head's gradients gather when more than one step adds to them; empty where absent.
 struct Gathered {

@@ -11,18 +11,9 @@ namespace {
 /// Keys transformed and packed at a time; a multiple of every panel.
 constexpr std::int64_t pack_rows = 4 * block_keys;
 
-Divisor divisor_of(Rescale how) {
-  return how == Rescale::length ? Divisor::length
-         : how == Rescale::l1   ? Divisor::l1
-         : how == Rescale::l2   ? Divisor::l2
-                                : Divisor::none;
-}
-
 }  // namespace
 
-Weigher weigher_of(const Weighting& weighting, const Kernels& isa) {
-  (void)divisor_of;
-  (void)weighting;
+Weigher weigher_of(const Weighting&, const Kernels& isa) {
   return {.forward = isa.softmax_forward, .backward = isa.softmax_backward};
 }
 
@@ -144,12 +135,13 @@ void Forward::pack(std::int64_t s, std::int64_t g, Room& room) {
   }
 }
 
-/// What all heads of a sequence share.
-void Forward::prepare(std::int64_t s) {
-  const Tokens& tokens = geometry_.tokens(s);
-  if (!biased_) complete_bias({s, 0, 0}, tokens.n, b_.data() + (s * bias_room_), nullptr);
-  for (std::int64_t j = 0; j < tokens.n && weigher_.fades; ++j)
-    positions_[s * bias_room_ + j] = float(tokens.key_at[j]);
+void Forward::prepare() {
+  for (std::int64_t s = 0; s < p_.sequences; ++s) {
+    const Tokens& tokens = geometry_.tokens(s);
+    if (!biased_) complete_bias({s, 0, 0}, tokens.n, b_.data() + s * bias_room_, nullptr);
+    for (std::int64_t j = 0; j < tokens.n && weigher_.fades; ++j)
+      positions_[s * bias_room_ + j] = float(tokens.key_at[j]);
+  }
 }
 
 Forward::Met Forward::met_by(std::int64_t s, std::int64_t h) const {
@@ -160,7 +152,7 @@ Forward::Met Forward::met_by(std::int64_t s, std::int64_t h) const {
 
 void Forward::run(Executor* threads, bool statistics, const Sink& sink) {
   const std::int64_t G = p_.size.G, H = p_.size.H, S = p_.sequences;
-  for (std::int64_t s = 0; s < S; ++s) prepare(s);
+  prepare();
   each(threads, S * G, [&](std::int64_t i, int t) { pack(i / G, i % G, rooms_[t]); });
   if (geometry_.has_spans()) {  // the last see most: they come first
     const std::int64_t spans = geometry_.spans();
@@ -180,7 +172,6 @@ void Forward::run(Executor* threads, bool statistics, const Sink& sink) {
 
 void Forward::run_head(std::int64_t s, std::int64_t g, int thread, const Sink& sink) {
   const std::int64_t R = p_.heads_per_key(), N = geometry_.tokens(s).at.N;
-  if (g == 0 || !biased_) prepare(s);
   pack(s, g, rooms_[thread]);
   for (std::int64_t h = g * R; h < (g + 1) * R; ++h) {
     for (std::int64_t first = 0; first < N; first += block_rows) {

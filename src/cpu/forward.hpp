@@ -15,7 +15,7 @@ inline constexpr float padding = -1e30f;
 void add_key_bias(float* b, const Problem& p, const Tokens& tokens, std::int64_t h,
                   std::int64_t first, std::int64_t count);
 
-/// The kernels of a weighting.
+/// The kernels of a weighting; serves() lets softmax through alone.
 struct Weigher {
   void (*forward)(const ForwardBlock&) = nullptr;
   void (*backward)(const BackwardBlock&) = nullptr;
@@ -52,6 +52,8 @@ class Forward {
 
   /// After Geometry::estimate(): packs, then hands every block's result to `sink`.
   void run(Executor* threads, bool statistics, const Sink& sink);
+  /// What all heads of a sequence share; before run_head().
+  void prepare();
   /// One (sequence, key head) alone, with statistics, on the calling thread.
   void run_head(std::int64_t s, std::int64_t g, int thread, const Sink& sink);
   /// o, lse and statistics of a block to where they belong.
@@ -89,7 +91,6 @@ class Forward {
   void complete_bias(const Meeting& at, std::int64_t n, float* b, const float* own) const;
   void pack(std::int64_t s, std::int64_t g, Room& room);
   Met met_by(std::int64_t s, std::int64_t h) const;
-  void prepare(std::int64_t s);
   void run_block(const Meeting& at, std::int64_t first, std::int64_t rows, const Met& met,
                  const Call& call);
   void run_span(std::int64_t s, std::int64_t g, std::int64_t span, const Call& call);

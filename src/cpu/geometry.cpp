@@ -41,7 +41,7 @@ Geometry::Geometry(Arena& arena, const Problem& problem, const Kernels& isa, int
     put(full_rooms_, t, FullRoom::take(arena, problem, *isa.matrix));
   spanned_ = problem.metric<KeyCovariance>() && problem.scope == Scope::prefix;
   scale_ = arena.take<double>(problem.match_dot ? problem.sequences : 0, z.G);
-  if (!problem.full && form_of(problem.how.metric) == Form::distance) {
+  if (!problem.full && metric::form_of(problem.how.metric) == Form::distance) {
     kind_ = Kind::distance;
     doubled_ = last.per_query || last.per_head;
   }

@@ -44,9 +44,7 @@ struct Mean {
 
 double mean_of(Forward& pass, std::int64_t s, std::int64_t g, int thread) {
   Mean mean;
-  const auto add = [&mean](const Forward::Result& result, int) {
-    const_cast<Mean&>(mean).add(result.block);
-  };
+  const auto add = [&mean](const Forward::Result& result, int) { mean.add(result.block); };
   pass.run_head(s, g, thread, add);
   return mean.value();
 }
@@ -60,6 +58,8 @@ void match_dot(Geometry& geometry, const Problem& problem, const Kernels& isa, A
   Geometry other(arena, dot, isa, count);
   other.estimate(threads, false);
   Forward theirs(arena, dot, isa, other, count), ours(arena, full, isa, geometry, count);
+  theirs.prepare();
+  ours.prepare();
   const std::int64_t G = problem.size.G;
   each(threads, problem.sequences * G, [&](std::int64_t i, int thread) {
     const std::int64_t s = i / G, g = i % G;

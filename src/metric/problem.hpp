@@ -13,6 +13,16 @@
 
 namespace foci::metric {
 
+/// product for metrics without a form.
+inline Form form_of(const Metric& metric) {
+  return std::visit(
+      [](const auto& m) {
+        if constexpr (requires { m.form; }) return m.form;
+        return Form::product;
+      },
+      metric);
+}
+
 struct Sizes {
   std::int64_t B = 0, H = 0, G = 0, N = 0, M = 0, D = 0, E = 0;
 };

@@ -27,7 +27,7 @@ class DecodeHead {
     for (auto* lines : {&m_, &sum_}) *lines = arena.take<T>(group_.R, D);
     if (p_.metric<Jacobian>()) jacobian_ = JacobianEstimate<T>::take(arena, group_);
     if (p_.full) full_ = Full<T>::take(arena, group_);
-    diagonal_ = {form_of(p_.how.metric), T(p_.c), D};
+    diagonal_ = {metric::form_of(p_.how.metric), T(p_.c), D};
     full_.c = T(p_.c);
     group_.g = g;
     if (const auto* how = p_.metric<KeyCovariance>()) {

@@ -33,7 +33,7 @@ class DiagonalRows {
     per_head_ = p_.metric<Jacobian>() || (is_given && given.shape[1] == p_.size.H);
     per_query_ = is_given ? p_.size.N > 1 && given.shape[2] == p_.size.N
                           : p_.scope == Scope::prefix && !p_.metric<Random>();
-    formula.form = form_of(p_.how.metric);
+    formula.form = metric::form_of(p_.how.metric);
     formula.c = T(p_.c);
     formula.D = group.D;
     if (p_.full || p_.metric<Dot>()) return;

@@ -23,15 +23,6 @@ inline bool needs_scores(const Weighting& weighting) {
   return !decay || decay->content;
 }
 
-inline Form form_of(const Metric& metric) {
-  return std::visit(
-      [](const auto& m) {
-        if constexpr (requires { m.form; }) return m.form;
-        return Form::product;
-      },
-      metric);
-}
-
 /// One query as it meets the keys.
 template <class T>
 struct Query {
