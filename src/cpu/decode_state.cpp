@@ -13,16 +13,17 @@ namespace foci::cpu::FOCI_ISA {
 
 static constexpr long most_heads = 4;
 
+/// Rows whose products are summed up before they join o: short sums round less.
+static constexpr long stretch = 16;
+
 template <int Rows, int Vectors, bool Joins>
-static void run_tile(const RunningSum& of, long r0, long e) {
-  V c[Rows][Vectors], v[Vectors];
+FOCI_INLINE void run_stretch(V (&c)[Rows][Vectors], const RunningSum& of, const float* q, long e,
+                             long first, long end) {
   const V fade = all(of.fade);
-#pragma GCC unroll 32
-  for (int t = 0; t < Rows * Vectors; ++t) c[t / Vectors][t % Vectors] = all(0.0f);
+  V v[Vectors];
 #pragma GCC unroll 4
   for (int i = 0; i < Vectors; ++i) v[i] = Joins ? load(of.v + e + i * lanes) : fade;
-  const float* q = of.q + r0 * of.q_step;
-  for (long d = 0; d < of.rows; ++d) {
+  for (long d = first; d < end; ++d) {
     float* line = of.state + d * of.E + e;
     V s[Vectors];
 #pragma GCC unroll 4
@@ -40,10 +41,21 @@ static void run_tile(const RunningSum& of, long r0, long e) {
       for (int i = 0; i < Vectors; ++i) c[r][i] = fma(x, s[i], c[r][i]);
     }
   }
+}
+
+template <int Rows, int Vectors, bool Joins>
+static void run_tile(const RunningSum& of, long r0, long e) {
+  for (long first = 0; first < of.rows; first += stretch) {
+    V c[Rows][Vectors];
 #pragma GCC unroll 32
-  for (int t = 0; t < Rows * Vectors; ++t) {
-    float* o = of.o + (r0 + t / Vectors) * of.E + e + t % Vectors * lanes;
-    store(o, add(load(o), c[t / Vectors][t % Vectors]));
+    for (int t = 0; t < Rows * Vectors; ++t) c[t / Vectors][t % Vectors] = all(0.0f);
+    run_stretch<Rows, Vectors, Joins>(c, of, of.q + r0 * of.q_step, e, first,
+                                      of.rows - first < stretch ? of.rows : first + stretch);
+#pragma GCC unroll 32
+    for (int t = 0; t < Rows * Vectors; ++t) {
+      float* o = of.o + (r0 + t / Vectors) * of.E + e + t % Vectors * lanes;
+      store(o, add(load(o), c[t / Vectors][t % Vectors]));
+    }
   }
 }
 

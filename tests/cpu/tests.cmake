@@ -23,4 +23,5 @@ foci_test(cpu/sweep_test.cpp LABELS full FILTERS softmax relu2 identity linear d
 foci_test(cpu/key_covariance_test.cpp)
 foci_test(cpu/full_metric_test.cpp)
 foci_test(cpu/decode_test.cpp)
+foci_test(cpu/decode_sweep_test.cpp LABELS full)
 foci_test(cpu/jacobian_test.cpp)
