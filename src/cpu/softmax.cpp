@@ -11,15 +11,12 @@ namespace foci::cpu::FOCI_ISA {
 
 #include "cpu/tile.hpp"
 
-static constexpr long stride = weight_stride;
+#include "cpu/forward_tile.hpp"
+
 static constexpr float hidden = -1e29f;
 
 /// What a block keeps between key blocks.
-struct Running {
-  float* q;        // slivers of tile_rows rows: [row/tile_rows][D][tile_rows]
-  float* m;        // likewise, where scores are distances
-  float* weights;  // (block_rows, stride)
-  float* o;        // (block_rows, padded E)
+struct Running : Queries {
   float* low;      // (block_rows) minus the maximum
   float* sum;      // (block_rows, lanes)
   float* squares;  // (block_rows, lanes)
@@ -28,8 +25,6 @@ struct Running {
   float* best_at;  // (block_rows, lanes) its key
   float* fresh;    // (block_rows) 1 until a row has seen its first score
   float* unseen;   // (block_rows / tile_rows) how many of a tile's rows are fresh
-  long rows;       // padded to tiles
-  long E;          // padded
 };
 
 static std::int64_t forward_scratch(std::int64_t D, std::int64_t E) {
@@ -47,31 +42,6 @@ static void pack_keys(float* to, const float* from, std::int64_t n, std::int64_t
       for (long i = count; i < panel; ++i) out[d * panel + i] = 0;
     }
   }
-}
-
-static void pack_queries(float* to, const float* from, long rows, long D) {
-  for (long r = 0; r < rows; r += tile_rows) {
-    for (long i = 0; i < tile_rows; ++i) {
-      for (long d = 0; d < D; ++d)
-        to[r * D + d * tile_rows + i] = r + i < rows ? from[(r + i) * D + d] : 0;
-    }
-  }
-}
-
-/// c += q . k of a tile, or weighted distances.
-FOCI_INLINE void score(V (&c)[tile_rows][2], const Running& run, const ForwardBlock& block, long r0,
-                       long key) {
-  const float *q = run.q + r0 * block.D, *keys = block.keys + key * block.D;
-  if (__builtin_expect(block.m == nullptr, 1)) {
-    multiply<tile_rows, 2, 1, tile_rows>(c, q, keys, panel, block.D);
-    return;
-  }
-  float tile[tile_rows * panel];
-  for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
-  const auto add =
-      block.n <= gradient_keys ? add_distances_wide<1, tile_rows> : add_distances<1, tile_rows>;
-  add(tile, q, run.m + r0 * block.D, keys, block.D);
-  for (int t = 0; t < 2 * tile_rows; ++t) c[t / 2][t % 2] = load(tile + t * lanes);
 }
 
 /// Scores of one tile once more, before anything was subtracted from them.
@@ -195,50 +165,12 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, l
   }
 }
 
-/// o += weights x values for one tile of rows and `Vectors` vectors of columns. Causal rows stop
-/// where they see no further: an unseen value is not even multiplied with 0, for it may be
-/// infinite.
-template <int Vectors>
-FOCI_INLINE void gather(const Running& run, const ForwardBlock& block, long r0, long e, long key,
-                        long count) {
-  long common = count;
-  if (block.causal) {
-    for (int i = 0; i < tile_rows; ++i) {
-      const long seen = block.sees[r0 + i] - key;
-      common = seen < common ? seen : common;
-    }
-    if (common < 0) common = 0;
-  }
-  V c[tile_rows][Vectors];
-  float* o = run.o + r0 * run.E + e;
-  const float* values = block.values + e * block.value_rows + key * panel;
-#pragma GCC unroll 32
-  for (int t = 0; t < tile_rows * Vectors; ++t)
-    c[t / Vectors][t % Vectors] = load(o + (t / Vectors) * run.E + (t % Vectors) * lanes);
-  multiply<tile_rows, Vectors, stride, 1>(c, run.weights + r0 * stride, values, panel, common);
-#pragma GCC unroll 32
-  for (int t = 0; t < tile_rows * Vectors; ++t)
-    store(o + (t / Vectors) * run.E + (t % Vectors) * lanes, c[t / Vectors][t % Vectors]);
-  if (common == count) return;
-  for (int i = 0; i < tile_rows; ++i) {
-    const long seen = block.sees[r0 + i] - key;
-    for (long j = common; j < (seen < count ? seen : count); ++j) {
-      const V p = all(run.weights + (r0 + i) * stride + j);
-      for (int x = 0; x < Vectors; ++x) {
-        store(o + i * run.E + x * lanes,
-              fma(p, load(values + j * panel + x * lanes), load(o + i * run.E + x * lanes)));
-      }
-    }
-  }
-}
-
 template <bool Statistics>
 static void weigh_panel(const Running& run, const ForwardBlock& block, long key, long column) {
   const bool partial = key + panel > block.n;
   for (long r = 0; r < run.rows; r += tile_rows) {
     if (block.causal) {
-      const long last = block.sees[r + tile_rows - 1];
-      if (last <= key) continue;  // rows see more and more
+      if (last_sees(block, r) <= key) continue;
       if (block.sees[r] < key + panel) {
         weigh<true, true, Statistics>(run, block, r, key, column);
         continue;
@@ -252,32 +184,13 @@ static void weigh_panel(const Running& run, const ForwardBlock& block, long key,
   }
 }
 
-static void gather_block(const Running& run, const ForwardBlock& block, long key, long count) {
-  for (long e = 0; e < block.E; e += panel) {
-    for (long r = 0; r < run.rows; r += tile_rows) {
-      if (block.E - e > lanes) {
-        gather<2>(run, block, r, e, key, count);
-      } else {
-        gather<1>(run, block, r, e, key, count);
-      }
-    }
-  }
-}
-
-/// The lowest index among the lanes that hold the largest score.
+/// What the row's largest weight is, over `sum`.
 static void find_largest(const Running& run, const ForwardBlock& block, long r, double sum) {
-  float best = -INFINITY;
-  long at = -1;
-  for (long l = 0; l < lanes && run.fresh[r] == 0; ++l) {
-    const float score = run.best[r * lanes + l];
-    const long key = long(run.best_at[r * lanes + l]) + l;
-    if (score > best || (score == best && key < at)) {
-      best = score;
-      at = key;
-    }
-  }
-  block.largest[r] = at < 0 ? float(0 * sum) : float(::exp(double(best)) / sum);
-  block.largest_at[r] = at;
+  const Largest best = run.fresh[r] != 0
+                           ? Largest{-INFINITY, -1}
+                           : largest_of(run.best + r * lanes, run.best_at + r * lanes);
+  block.largest[r] = best.at < 0 ? float(0 * sum) : float(::exp(double(best.value)) / sum);
+  block.largest_at[r] = best.at;
 }
 
 static double wide_total(const float* line) {
@@ -313,29 +226,16 @@ static void finish(const Running& run, const ForwardBlock& block) {
 
 static void softmax_forward(const ForwardBlock& block) {
   Running run;
-  run.rows = padded(block.rows, tile_rows);
-  run.E = padded(block.E, panel);
-  float* room = block.scratch;
-  const auto take = [&room](long count) {
-    float* piece = room;
-    room += count;
-    return piece;
-  };
-  run.weights = take(block_rows * stride);
-  run.o = take(block_rows * run.E);
-  run.sum = take(block_rows * lanes);
-  run.squares = take(block_rows * lanes);
-  run.scored = take(block_rows * lanes);
-  run.best = take(block_rows * lanes);
-  run.best_at = take(block_rows * lanes);
-  run.q = take(block_rows * block.D);
-  run.m = take(block_rows * block.D);
-  run.low = take(block_rows);
-  run.fresh = take(block_rows);
-  run.unseen = take(block_rows);
-  pack_queries(run.q, block.q, block.rows, block.D);
-  if (block.m) pack_queries(run.m, block.m, block.rows, block.D);
-  for (long i = 0; i < run.rows * run.E; ++i) run.o[i] = 0;
+  Scratch scratch = {block.scratch};
+  begin(run, block, scratch);
+  run.sum = scratch.take(block_rows * lanes);
+  run.squares = scratch.take(block_rows * lanes);
+  run.scored = scratch.take(block_rows * lanes);
+  run.best = scratch.take(block_rows * lanes);
+  run.best_at = scratch.take(block_rows * lanes);
+  run.low = scratch.take(block_rows);
+  run.fresh = scratch.take(block_rows);
+  run.unseen = scratch.take(block_rows);
   for (long i = 0; i < run.rows * lanes; ++i) {
     run.sum[i] = run.squares[i] = run.scored[i] = run.best_at[i] = 0;
     run.best[i] = -INFINITY;
