@@ -4,6 +4,7 @@
 
 #include "cpu/backward.hpp"
 #include "cpu/choose.hpp"
+#include "cpu/chunked_passes.hpp"
 #include "cpu/match_dot.hpp"
 
 #include <cmath>
@@ -13,6 +14,8 @@ namespace foci::cpu {
 namespace {
 
 int count_of(Executor* threads) { return threads ? threads->threads() : 1; }
+
+bool in_chunks(const Problem& p) { return chunked_serves(p.how.metric, p.how.weighting); }
 
 bool wants_statistics(const Outputs& to) {
   return to.concentration || to.effective_keys || to.entropy || to.largest || to.largest_at;
@@ -103,11 +106,12 @@ class NoteTaker {
 
 }  // namespace
 
-bool serves(const Metric&, const Weighting& weighting) {
-  return std::holds_alternative<Softmax>(weighting);
+bool serves(const Metric& metric, const Weighting& weighting) {
+  return std::holds_alternative<Softmax>(weighting) || chunked_serves(metric, weighting);
 }
 
 std::size_t workspace(const Problem& problem, int threads) {
+  if (in_chunks(problem)) return chunked_workspace(problem, threads);
   const Kernels& isa = chosen();
   Arena arena;
   Geometry geometry(arena, problem, isa, threads);
@@ -124,6 +128,7 @@ std::size_t workspace(const Problem& problem, int threads) {
 
 void forward(const Outputs& to, const Problem& problem, std::span<std::byte> memory,
              Executor* threads) {
+  if (in_chunks(problem)) return chunked_forward(to, problem, memory, threads);
   const Kernels& isa = chosen();
   Arena arena(memory);
   Geometry geometry(arena, problem, isa, count_of(threads));
@@ -137,6 +142,7 @@ void forward(const Outputs& to, const Problem& problem, std::span<std::byte> mem
 
 void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
               std::span<std::byte> memory, Executor* threads) {
+  if (in_chunks(problem)) return chunked_backward(to, problem, memory, threads);
   const Kernels& isa = chosen();
   const Weigher weigher = weigher_of(problem.how.weighting, isa);
   const int count = count_of(threads);

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What surrounds the walk back: gradients of what is not seen, writing those of keys, and dm on its
+// way through the estimate.
+#include "cpu/chunked_passes.hpp"
+
+namespace foci::cpu {
+
+namespace {
+
+std::int64_t bias_head(const ChunkWork& work, std::int64_t r) {
+  const Problem& p = *work.plan.p;
+  return p.from.key_bias.shape[1] == p.size.H ? work.head.g * work.plan.R + r : work.head.g;
+}
+
+/// Keys [first, first + count) of those kept, to where they stand.
+void store_kept(const ChunkWork& work, const View& to, const float* from, std::int64_t step,
+                std::int64_t first, std::int64_t count, std::int64_t width) {
+  const Tokens& t = work.tokens();
+  for (std::int64_t j = 0; j < count; ++j) {
+    store_lines(to, {t.at.b, work.head.g, t.at.k0 + t.key_at[first + j]}, from + j * step, step, 1,
+                width);
+  }
+}
+
+/// dm of a metric that rows share, part after part.
+void join_dm(const ChunkWork& work) {
+  DiagonalMetric& metric = work.head.metric;
+  if (work.head.dm.empty()) return;
+  const std::int64_t size = metric.heads() * work.plan.D;
+  std::fill_n(metric.dm.begin(), size, 0);
+  for (std::size_t x = 0; x < work.head.dm.size(); ++x) metric.dm[x % size] += work.head.dm[x];
+}
+
+}  // namespace
+
+double* shared_dm(KeyHead& head, std::int64_t part, std::int64_t r) {
+  if (head.dm.empty()) return nullptr;
+  const DiagonalMetric& metric = head.metric;
+  return &head.dm[(part * metric.heads() + (metric.per_head ? r : 0)) * metric.p->size.D];
+}
+
+/// Rows that see nothing and keys that are masked.
+void begin_gradients(ChunkWork& work, const Gradients& to) {
+  const ChunkPlan& plan = work.plan;
+  const Tokens& t = work.tokens();
+  const std::int64_t R = plan.R, g = work.head.g;
+  std::fill(work.head.dm.begin(), work.head.dm.end(), 0);
+  std::fill(work.head.metric.dm.begin(), work.head.metric.dm.end(), 0);
+  std::fill(work.room.dk.begin(), work.room.dk.end(), 0.0f);
+  std::fill(work.room.dv.begin(), work.room.dv.end(), 0.0f);
+  const float *zeros = work.room.dk.data(), *no_values = work.room.dv.data();
+  for (std::int64_t i = 0; i < work.rows_within(0); ++i) {
+    for (std::int64_t h = g * R; h < (g + 1) * R; ++h)
+      store_lines(to.dq, {t.at.b, h, t.at.q0 + i}, zeros, 0, 1, plan.D);
+  }
+  std::int64_t kept = 0;
+  for (std::int64_t j = 0; j < t.at.M; ++j) {
+    const std::int64_t token = t.at.k0 + j;
+    store_lines(to.dv_prev, {t.at.b, g, token}, no_values, 0, 1, plan.E);
+    if (kept < t.n && t.key_at[kept] == j) {
+      ++kept;
+      continue;
+    }
+    store_lines(to.dk, {t.at.b, g, token}, zeros, 0, 1, plan.D);
+    store_lines(to.dv, {t.at.b, g, token}, no_values, 0, 1, plan.E);
+    for (std::int64_t r = 0; r < R && to.dkey_bias; ++r)
+      metric::store_one(to.dkey_bias, {t.at.b, bias_head(work, r), token}, 0.0f);
+  }
+}
+
+void write_keys(ChunkWork& work, const Gradients& to, const Chunk& chunk) {
+  const ChunkPlan& plan = work.plan;
+  ChunkRoom& room = work.room;
+  const Tokens& t = work.tokens();
+  const std::int64_t count = chunk.count();
+  for (std::int64_t j = 0; j < count && plan.divides; ++j) {
+    const std::int64_t at = j * plan.d_step;
+    work.kernels.slope(&room.dk[at], &room.keys[at], plan.map, plan.d_step);
+  }
+  store_kept(work, to.dk, room.dk.data(), plan.d_step, chunk.begin, count, plan.D);
+  if (work.head.dv.empty()) {
+    store_kept(work, to.dv, room.dv.data(), plan.e_step, chunk.begin, count, plan.E);
+  } else {
+    for (std::int64_t j = 0; j < count; ++j)
+      std::copy_n(&room.dv[j * plan.e_step], plan.E, &work.head.dv[(chunk.begin + j) * plan.E]);
+  }
+  if (!to.dkey_bias) return;
+  const bool each = to.dkey_bias.shape[1] == plan.p->size.H;
+  for (std::int64_t j = 0; j < count; ++j) {
+    const std::int64_t token = t.at.k0 + t.key_at[chunk.begin + j];
+    float sum = 0;
+    for (std::int64_t r = 0; r < plan.R; ++r) {
+      const float here = room.dk[j * plan.d_step + plan.D + r];
+      sum = each ? here : sum + here;
+      metric::store_one(to.dkey_bias, {t.at.b, bias_head(work, r), token}, sum);
+    }
+  }
+}
+
+void finish_metric(ChunkWork& work, const Gradients& to, bool joins) {
+  const ChunkPlan& plan = work.plan;
+  const Tokens& t = work.tokens();
+  KeyHead& head = work.head;
+  if (head.metric.m.empty()) return;
+  join_dm(work);
+  if (to.dmetric) head.metric.write_gradient(to.dmetric, joins);
+  if (head.dv.empty()) return;
+  const Inputs& from = plan.p->from;
+  const float* v = t.lines(from.v, head.g, 0, t.n, plan.E, work.room.lines.data());
+  const float* v_prev = t.lines(from.v_prev, head.g, 0, t.n, plan.E, work.room.others.data());
+  std::fill_n(head.dv_prev.begin(), t.n * plan.E, 0.0f);
+  head.metric.through_change({{}, {}, head.dv, head.dv_prev}, v, v_prev);
+  store_kept(work, to.dv, head.dv.data(), plan.E, 0, t.n, plan.E);
+  store_kept(work, to.dv_prev, head.dv_prev.data(), plan.E, 0, t.n, plan.E);
+}
+
+}  // namespace foci::cpu

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The features of linear attention, phi(x) = elu(x) + 1, max(x, 0) or e^x, and their slopes.
+// e^x of a key is taken from its coordinate's peak among the keys seen, of a query so that its
+// largest product with a peak is 1: nothing overflows, and what underflows would not have counted.
+// Compiled once per instruction set.
+#include "cpu/chunk.hpp"
+#include "cpu/isa.hpp"
+
+namespace foci::cpu::FOCI_ISA {
+
+#include "cpu/tile.hpp"
+
+/// e^x down to where it is 0: where exp() stops, as the square of a root.
+FOCI_INLINE V exp_to_zero(V x, const float* constants) {
+  V y = exp(x, constants);
+  const V low = all(-86.0f);
+  if (__builtin_expect(any_above(low, x), 0)) {
+    const V root = exp(mul(x, all(0.5f)), constants);
+    y = where_above(low, x, mul(root, root), y);
+  }
+  return y;
+}
+
+/// Where q + peak is largest; past D the peaks lie far below.
+static long top_of(const float* q, const float* peak, long D) {
+  float most[lanes], at[lanes];
+  V best = add(load(q), load(peak)), block = all(0.0f);
+  for (long d = lanes; d < D; d += lanes) {
+    const V x = add(load(q + d), load(peak + d));
+    block = where_above(x, best, all(float(d)), block);
+    best = max(x, best);
+  }
+  store(most, best);
+  store(at, block);
+  int lane = 0;
+  for (int l = 1; l < lanes; ++l) lane = most[l] > most[lane] ? l : lane;
+  const long top = long(at[lane]) + lane;
+  return top < D ? top : 0;
+}
+
+static void clear_rest(float* line, long D, long step) {
+  for (long d = D; d < step; ++d) line[d] = 0;
+}
+
+void map_features(float* lines, Map how, std::int64_t rows, std::int64_t D, std::int64_t step);
+void map_features(float* lines, Map how, std::int64_t rows, std::int64_t D, std::int64_t step) {
+  const float* constants = exp_constants();
+  const V zero = all(0.0f), one = all(1.0f);
+  for (long i = 0; i < rows; ++i) {
+    float* line = lines + i * step;
+    for (long d = 0; d < D; d += lanes) {
+      const V x = load(line + d);
+      store(line + d, how == Map::relu
+                          ? where_above(zero, x, zero, x)
+                          : where_above(x, zero, add(x, one), exp_to_zero(x, constants)));
+    }
+    clear_rest(line, D, step);
+  }
+}
+
+void exp_keys(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
+              std::int64_t step);
+void exp_keys(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
+              std::int64_t step) {
+  const float* constants = exp_constants();
+  for (long i = 0; i < rows; ++i) {
+    float* line = lines + i * step;
+    for (long d = 0; d < D; d += lanes)
+      store(line + d, exp(sub(load(line + d), load(peak + d)), constants));
+    clear_rest(line, D, step);
+  }
+}
+
+void exp_queries(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
+                 std::int64_t step);
+void exp_queries(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
+                 std::int64_t step) {
+  const float* constants = exp_constants();
+  for (long i = 0; i < rows; ++i) {
+    float* line = lines + i * step;
+    const long top = top_of(line, peak, D);
+    // Differences first: they are small and exact where the sums may be large and rounded.
+    const V q = all(line[top]), k = all(peak[top]);
+    for (long d = 0; d < D; d += lanes)
+      store(line + d,
+            exp(add(sub(load(line + d), q), sub(load(peak + d), k)), constants));
+    clear_rest(line, D, step);
+  }
+}
+
+void slope(float* d, const float* phi, Map how, std::int64_t count);
+void slope(float* d, const float* phi, Map how, std::int64_t count) {
+  const V zero = all(0.0f), one = all(1.0f);
+  for (long x = 0; x < count; x += lanes) {
+    V by = load(phi + x);
+    if (how == Map::elu1) by = where_above(by, one, one, by);
+    if (how == Map::relu) by = where_above(by, zero, one, zero);
+    store(d + x, mul(load(d + x), by));
+  }
+}
+
+void raise(float* top, const float* x, std::int64_t count);
+void raise(float* top, const float* x, std::int64_t count) {
+  for (long d = 0; d < count; d += lanes) store(top + d, max(load(x + d), load(top + d)));
+}
+
+bool outgrown_peak(const float* x, const float* peak, std::int64_t count);
+bool outgrown_peak(const float* x, const float* peak, std::int64_t count) {
+  const V most = all(16.0f);
+  for (long d = 0; d < count; d += lanes) {
+    if (any_above(load(x + d), add(load(peak + d), most))) return true;
+  }
+  return false;
+}
+
+void exp_between(float* to, const float* x, const float* y, std::int64_t count);
+void exp_between(float* to, const float* x, const float* y, std::int64_t count) {
+  const float* constants = exp_constants();
+  for (long d = 0; d < count; d += lanes)
+    store(to + d, exp(sub(load(x + d), load(y + d)), constants));
+}
+
+}  // namespace foci::cpu::FOCI_ISA

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// What linear, decay and identity are held to alike: the tolerance rule, the same bits for any
+// number of threads, rows that know nothing of later tokens, packed sequences.
+#pragma once
+
+#include "three.hpp"
+
+namespace foci::cases {
+
+/// A setting on a few draws. `change` may put other tensors into each of the three.
+struct Setting {
+  Case c;
+  Options how;
+  DType dtype = DType::f32;
+  double size = 1;
+  void (*change)(Made&) = nullptr;
+};
+
+/// ref answers once, then every instruction set. The fewer rows there are, the more draws.
+inline void expect_rule(const Setting& of, const std::string& what) {
+  std::map<std::string, Rule> rules;
+  const std::int64_t rows = of.c.B * of.c.H * of.c.N, draws = 1 + 400 / rows;
+  for (std::int64_t seed = 1; seed <= draws; ++seed) {
+    Three three(of.c, of.dtype, of.size, std::uint64_t(seed));
+    give_metric(three.ours, of.how.metric, of.how.causal ? of.c.N : 1);
+    if (of.change) of.change(three.ours);
+    for (const char* name : {"q", "k", "v", "v_prev", "d_o", "metric", "key_bias", "key_mask"})
+      three.share(name);
+    Options how = of.how;
+    if (!served(three.ours, how)) return;
+    how.backend = Backend::ref;
+    run_on(three.naive, how, nullptr);
+    run_on(three.exact, how, nullptr);
+    how.backend = Backend::cpu;
+    on_every_isa([&] {
+      run_on(three.ours, how, nullptr);
+      rules[std::getenv("FOCI_ISA")].add(three.ours, three.naive, three.exact);
+    });
+  }
+  for (const auto& [isa, rule] : rules) rule.expect(what + " " + isa);
+}
+
+/// Every shape, metric, direction and type.
+inline void expect_rule_everywhere(const std::vector<Weighting>& weightings) {
+  for (const Case& c : shapes()) {
+    for (const auto& metric : metrics()) {
+      if (c.N > 100) continue;  // sweep_test has them
+      for (const Weighting& weighting : weightings) {
+        for (const bool causal : {false, true}) {
+          for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+            const Options how{.metric = metric.metric,
+                              .weighting = weighting,
+                              .causal = causal,
+                              .metric_grad = MetricGrad::through};
+            expect_rule({c, how, dtype}, std::string(c.name) + " " + metric.name +
+                                             (causal ? " causal " : " ") +
+                                             std::string(name_of(dtype)));
+          }
+        }
+      }
+    }
+  }
+}
+
+/// One long head, and more heads than threads.
+inline void expect_same_bits(const Weighting& weighting, bool causal) {
+  on_every_isa([&] {
+    for (const Case& c : {Case{"one_head", 1, 2, 1, 900, 900, 4, 6},
+                          Case{"heads", 2, 8, 4, 70, 70, 8, 8, Masked::holes}}) {
+      const Options how{.metric = Given{},
+                        .weighting = weighting,
+                        .causal = causal,
+                        .backend = Backend::cpu};
+      Made one(c, 3, DType::f32);
+      give_metric(one, how.metric);
+      run_on(one, how, nullptr);
+      for (const int count : {2, 7}) {
+        Executor threads(count);
+        Made many(c, 3, DType::f32);
+        give_metric(many, how.metric);
+        run_on(many, how, &threads);
+        for (const std::string& name : results(one))
+          EXPECT_EQ(one[name].values(), many[name].values()) << c.name << " " << name;
+      }
+    }
+  });
+}
+
+/// The first `rows` rows of every head.
+inline std::vector<double> first_rows(const Made& made, const std::string& name,
+                                      std::int64_t rows) {
+  return Tensor::copy(made[name].view().sliced(2, 0, rows), DType::f64).values();
+}
+
+/// Rows before token t do not change when what comes from t on does: not even where it is infinite
+/// or masked.
+inline void expect_causal(const Weighting& weighting, float later) {
+  on_every_isa([&] {
+    constexpr std::int64_t t = 301, N = 600, D = 8;
+    const Options how{.metric = LayerChange{},
+                      .weighting = weighting,
+                      .causal = true,
+                      .backend = Backend::cpu};
+    const Case c{"causal", 1, 2, 1, N, N, D, D};
+    Made before(c, 3, DType::f32), after(c, 3, DType::f32), masked(c, 3, DType::f32);
+    for (const char* name : {"q", "k", "v", "v_prev", "d_o"}) {
+      for (std::int64_t h = 0; h < after[name].view().shape[1]; ++h) {
+        for (std::int64_t i = t * D; i < N * D; ++i)
+          after[name].data<float>()[h * N * D + i] = later;
+      }
+    }
+    Tensor keep(DType::boolean, {1, N});
+    for (std::int64_t j = 0; j < N; ++j) keep.data<std::uint8_t>()[j] = j < t || j % 3 == 0;
+    masked.put("key_mask", std::move(keep));
+    for (Made* made : {&before, &after, &masked}) run_on(*made, how, nullptr);
+    for (const Made* made : {&after, &masked}) {
+      for (const char* name : {"o", "dq", "concentration", "largest"})
+        EXPECT_EQ(first_rows(before, name, t), first_rows(*made, name, t)) << name;
+    }
+  });
+}
+
+/// Queries that see no key may hold anything.
+inline void expect_unseeing_rows_apart(const Weighting& weighting) {
+  on_every_isa([&] {
+    Made made({"early", 1, 2, 2, 40, 9, 4, 4}, 3, DType::f32);
+    for (const char* name : {"q", "d_o"}) {
+      for (std::int64_t h = 0; h < 2; ++h) {
+        for (std::int64_t i = 0; i < 31 * 4; ++i)
+          made[name].data<float>()[h * 40 * 4 + i] = std::nanf("");
+      }
+    }
+    run_on(made, {.weighting = weighting, .causal = true, .backend = Backend::cpu}, nullptr);
+    for (const std::string& name : results(made)) {
+      for (const double x : made[name].values()) ASSERT_TRUE(std::isfinite(x)) << name;
+    }
+  });
+}
+
+/// Packed sequences against each of them alone, to the bit.
+inline void expect_packed_alike(const Weighting& weighting) {
+  const std::int64_t lengths[3] = {70, 3, 300};
+  const Options how{.metric = LayerChange{},
+                    .weighting = weighting,
+                    .causal = true,
+                    .metric_grad = MetricGrad::through,
+                    .backend = Backend::cpu};
+  Made all({"packed", 1, 4, 2, 373, 373, 4, 4, Masked::holes}, 6, DType::f32);
+  Tensor offsets(DType::i64, {4});
+  for (int s = 0; s < 3; ++s)
+    offsets.data<std::int64_t>()[s + 1] = offsets.data<std::int64_t>()[s] + lengths[s];
+  Inputs from = all.inputs();
+  from.q_offsets = from.k_offsets = offsets;
+  const Outputs to = all_outputs(all, how);
+  attend(to, from, how);
+  attend_backward(all_gradients(all, how), from, to, how);
+  for (int s = 0; s < 3; ++s) {
+    const std::int64_t first = offsets.data<std::int64_t>()[s], last = first + lengths[s];
+    Made one({"one", 1, 4, 2, lengths[s], lengths[s], 4, 4}, 6, DType::f32);
+    for (const char* name : {"q", "k", "v", "v_prev", "d_o"})
+      one.put(name, Tensor::copy(all[name].view().sliced(2, first, last), DType::f32));
+    one.put("key_mask",
+            Tensor::copy(all["key_mask"].view().sliced(1, first, last), DType::boolean));
+    run_on(one, how, nullptr);
+    for (const char* name : {"o", "concentration", "dq", "dk", "dv", "dv_prev"}) {
+      const View part = all[name].view().sliced(2, first, last);
+      EXPECT_EQ(Tensor::copy(part, DType::f64).values(), one[name].values()) << name << " " << s;
+    }
+  }
+}
+
+}  // namespace foci::cases
