@@ -73,6 +73,35 @@ static void ranged(const Ranged& of) {
   }
 }
 
+static void exact_tile(const Product& of, long i, long x, long rows) {
+  constexpr int most = 4;
+  W c[most][2] = {};
+  const float *a[most], *b = of.b + x;
+  for (long r = 0; r < most; ++r) a[r] = of.a + (i + (r < rows ? r : 0)) * of.a_row;
+  for (long k = 0; k < of.K; ++k, b += of.b_step) {
+    const W first = load_wide(b), second = load_wide(b + wide_lanes);
+#pragma GCC unroll 4
+    for (int r = 0; r < most; ++r) {
+      const W y = all(double(a[r][k]));
+      c[r][0] = fma(y, first, c[r][0]);
+      c[r][1] = fma(y, second, c[r][1]);
+    }
+  }
+  for (long r = 0; r < rows; ++r) {
+    double line[2 * wide_lanes];
+    store(line, c[r][0]);
+    store(line + wide_lanes, c[r][1]);
+    for (int l = 0; l < 2 * wide_lanes; ++l) of.c[(i + r) * of.c_step + x + l] = float(line[l]);
+  }
+}
+
+static void exact_product(const Product& of) {
+  for (long i = 0; i < of.rows; i += 4) {
+    for (long x = 0; x < of.cols; x += 2 * wide_lanes)
+      exact_tile(of, i, x, of.rows - i < 4 ? of.rows - i : 4);
+  }
+}
+
 static void scale(float* x, float by, std::int64_t count) {
   for (long d = 0; d < count; d += lanes) store(x + d, mul(load(x + d), all(by)));
 }
@@ -81,8 +110,21 @@ static void divide(float* x, float by, std::int64_t count) {
   for (long d = 0; d < count; ++d) x[d] /= by;
 }
 
-static void correct(float* d, double by, const float* z, std::int64_t count) {
-  for (long x = 0; x < count; ++x) d[x] = float(double(d[x]) + by * double(z[x]));
+static double slope_of(Map map, double phi) {
+  if (map == Map::exp) return phi;
+  return map == Map::relu ? (phi > 0 ? 1.0 : 0.0) : phi > 1 ? 1.0 : phi;
+}
+
+static void finish_query(const QueryGradient& of) {
+  for (long d = 0; d < of.D; ++d) {
+    double x = double(of.dq[d]);
+    if (of.map != Map::none) {
+      x = (x - of.delta * double(of.z[d])) * slope_of(of.map, double(of.phi[d]));
+      x = of.sum == 0 ? 0 : x / of.sum;
+    }
+    of.dq[d] = float(of.m ? of.c * double(of.m[d]) * x : of.c * x);
+    if (of.dm) of.dm[d] += of.c * double(of.q[d]) * x;
+  }
 }
 
 static void blend(float* to, float by, const float* x, const float* y, std::int64_t count) {
@@ -208,7 +250,7 @@ bool outgrown_peak(const float* x, const float* peak, std::int64_t count);
 void exp_between(float* to, const float* x, const float* y, std::int64_t count);
 
 const ChunkKernels chunk_kernels = {
-    ranged, map_features, exp_keys, exp_queries, slope, raise, outgrown_peak, exp_between,
-    scale,  divide, correct,       blend,    dot,         sum,   subtract, weigh, tally};
+    ranged, exact_product, map_features, exp_keys, exp_queries, finish_query, slope, raise, outgrown_peak, exp_between,
+    scale,  divide,       blend,    dot,         sum,   subtract, weigh, tally};
 
 }  // namespace foci::cpu::FOCI_ISA

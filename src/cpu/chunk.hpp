@@ -4,6 +4,8 @@
 // `line_pad` floats, so that whole vectors may be read and written.
 #pragma once
 
+#include "cpu/matrix.hpp"
+
 #include <cstdint>
 
 namespace foci::cpu {
@@ -25,6 +27,21 @@ struct Ranged {
   const std::int64_t* end;
 };
 
+/// The last steps of one query's gradient, in double: dq' = phi'(q') (dq - delta z) / sum for
+/// linear, then dq = c m dq' and dm += c q dq'.
+struct QueryGradient {
+  float* dq;
+  const float* phi;  // phi(q')
+  const float* z;    // sum of phi(k) over the keys seen
+  double delta, sum;
+  Map map;
+  const float* q;
+  const float* m;  // nullptr = 1
+  double c;
+  double* dm;  // or nullptr
+  std::int64_t D;
+};
+
 /// What a row's weights say about themselves.
 struct Tally {
   double sizes = 0, squares = 0;  // sum |a| and sum a^2
@@ -35,6 +52,8 @@ struct Tally {
 
 struct ChunkKernels {
   void (*ranged)(const Ranged& of);
+  /// c = a b like a Product whose a_k is 1, each sum in double; cols padded.
+  void (*exact_product)(const Product& of);
 
   // (rows,D) lines, `step` floats apart; what lies past D becomes 0.
   /// elu1 or relu
@@ -45,6 +64,8 @@ struct ChunkKernels {
   /// e^(q + peak) over the row's largest such number
   void (*exp_queries)(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
                       std::int64_t step);
+
+  void (*finish_query)(const QueryGradient& of);
 
   // One line of `count` floats, padded.
   /// d *= the slope of phi where phi has the value `phi`
@@ -57,8 +78,6 @@ struct ChunkKernels {
   void (*exp_between)(float* to, const float* x, const float* y, std::int64_t count);
   void (*scale)(float* x, float by, std::int64_t count);
   void (*divide)(float* x, float by, std::int64_t count);
-  /// d += by z, by in more bits than a float has
-  void (*correct)(float* d, double by, const float* z, std::int64_t count);
   /// to = by x + y
   void (*blend)(float* to, float by, const float* x, const float* y, std::int64_t count);
 

@@ -21,7 +21,7 @@ Map map_of(const Weighting& weighting) {
 }
 
 /// Longer chunks read and write the state less often, shorter ones meet fewer keys one by one.
-std::int64_t chunk_of(std::int64_t width) { return width <= 24 ? 32 : width <= 96 ? 64 : 128; }
+std::int64_t chunk_of(std::int64_t width) { return width <= 96 ? 64 : 128; }
 
 /// What rows are divided by where it depends on positions alone.
 void find_divisors(float* by, const Tokens& tokens, const Weighting& weighting) {

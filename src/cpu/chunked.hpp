@@ -11,9 +11,6 @@
 
 namespace foci::cpu {
 
-/// The chunk kernels of the same instruction set.
-const ChunkKernels& chunk_kernels_of(const Kernels& isa);
-
 /// Sizes and choices of a call.
 struct ChunkPlan {
   const Problem* p = nullptr;
@@ -108,7 +105,7 @@ class ChunkWork {
   std::int64_t parts() const { return blocks_of(tokens().n, plan.part); }
   bool causal() const { return plan.p->how.causal; }
   /// Whether so few keys are seen by all that a state would cost more than it saves.
-  bool direct() const { return plan.direct && 2 * tokens().n <= plan.chunk; }
+  bool direct() const { return plan.direct && tokens().n <= plan.chunk; }
   /// How many rows see no more than `seen` keys; they come first.
   std::int64_t rows_within(std::int64_t seen) const;
 
@@ -127,11 +124,10 @@ class ChunkWork {
   void load_gradients(const RowBlock& rows, const View& d_o);
   /// How many keys of the chunk each row sees, and from which row on each key is seen.
   void see(const RowBlock& rows, const Chunk& chunk);
-  /// to (rows, chunk) = lines (rows, K) times across (K, chunk), as far as rows see.
-  void score(float* to, const float* lines, std::int64_t step, const float* across,
-             std::int64_t K, const RowBlock& rows);
-  /// room.pulls = do . v. Rows of few keys may have weights that all but cancel in their gradient:
-  /// theirs are summed in double.
+  /// room.scores (rows, chunk) = q' . k, as far as rows see; their queries begin at line `from`.
+  void score(const RowBlock& rows, std::int64_t from = 0);
+  /// room.pulls (rows, chunk) = do . v. The weights of few keys may all but cancel in a row's
+  /// gradient: for linear's first chunk each sum is taken in double.
   void pull(const RowBlock& rows, const Chunk& chunk);
   /// Scores to weights: + bias, times the powers of the rate.
   void weigh(float* scores, const RowBlock& rows, const Chunk& chunk, bool biased);
@@ -174,6 +170,8 @@ class ChunkWork {
  private:
   void load_kept(float* to, std::int64_t step, const View& from, std::int64_t first,
                  std::int64_t count, std::int64_t width) const;
+  Product strip(float* to, const float* lines, std::int64_t step, const float* across,
+                std::int64_t first, std::int64_t rows) const;
   void load_raw_keys(std::int64_t first, std::int64_t count);
   void walk_keys(std::int64_t begin, std::int64_t end, const float* peak);
   void enter_keys(const Chunk& chunk);

@@ -39,9 +39,8 @@ class ChunkBackward : public ChunkPass {
                     const RowBlock& rows, std::int64_t part);
   void pull_divisors(ChunkWork& work, const Chunk& chunk, std::span<float> before,
                      const RowBlock& rows);
-  void correct_queries(ChunkWork& work, const Chunk& chunk, std::span<float> before,
-                       const RowBlock& rows);
-  void unfold(ChunkWork& work, const RowBlock& rows, std::int64_t part);
+  void finish_queries(ChunkWork& work, const Chunk& chunk, std::span<float> before,
+                      const RowBlock& rows, std::int64_t part);
 
   void total_rows(ChunkWork& work, std::int64_t part);
   void walk_keys(ChunkWork& work, std::int64_t part);
@@ -194,8 +193,7 @@ void ChunkBackward::pull_queries(ChunkWork& work, const Chunk& chunk, std::span<
     work.kernels.ranged({dq, pulls, room.keys.data(), rows.count, width, chunk.count(), step,
                          plan_.chunk, 1, step, nullptr, room.visible.data()});
   }
-  if (plan_.divides) correct_queries(work, chunk, before, rows);
-  unfold(work, rows, part);
+  finish_queries(work, chunk, before, rows, part);
 }
 
 /// What linear divides by: sum_i, delta_i = sum_j a_ij da_ij, and da_ij - delta_i in place of da_ij,
@@ -206,7 +204,7 @@ void ChunkBackward::pull_divisors(ChunkWork& work, const Chunk& chunk, std::span
   const std::int64_t step = plan_.d_step, D = plan_.D, row = rows.r * work.tokens().at.N + rows.first;
   const float* earlier = before.empty() ? nullptr : work.state(before).column;
   if (chunk.count() > 0)
-    work.score(room.scores.data(), room.q.data(), step, room.keys_across.data(), D, rows);
+    work.score(rows);
   for (std::int64_t i = 0; i < rows.count; ++i) {
     const float* q = &room.q[i * step];
     float* dq = &room.dq[i * step];
@@ -226,51 +224,33 @@ void ChunkBackward::pull_divisors(ChunkWork& work, const Chunk& chunk, std::span
   }
 }
 
-/// phi(q') . dq is 0, for a row's weights sum to 1: what is left of it by rounding goes, which may
-/// be the most of it where sum_i is small. Then through phi, and over the sum.
-void ChunkBackward::correct_queries(ChunkWork& work, const Chunk& chunk, std::span<float> before,
-                                    const RowBlock& rows) {
+/// phi(q') . dq' is 0 for linear, whose weights sum to 1: what is left of it by rounding goes, which
+/// may be the most of it where sum_i is small.
+void ChunkBackward::finish_queries(ChunkWork& work, const Chunk& chunk, std::span<float> before,
+                                   const RowBlock& rows, std::int64_t part) {
   ChunkRoom& room = work.room;
-  const std::int64_t step = plan_.d_step, width = padded(plan_.D, line_pad);
-  float* z = room.line.data();  // sum of phi(k) over the keys that a row sees
+  DiagonalMetric& metric = work.head.metric;
+  const Tokens& t = work.tokens();
+  const std::int64_t step = plan_.d_step, h = work.head.g * plan_.R + rows.r;
+  float* z = room.line.data();
   std::fill_n(z, step, 0.0f);
   if (!before.empty()) std::copy_n(work.state(before).column, step, z);
   std::int64_t seen = 0;
   for (std::int64_t i = 0; i < rows.count; ++i) {
-    const std::int64_t visible = chunk.count() > 0 ? room.visible[i] : 0;
-    for (; seen < visible; ++seen) work.kernels.blend(z, 1, &room.keys[seen * step], z, step);
-    const float* q = &room.q[i * step];
-    float* dq = &room.dq[i * step];
-    const std::int64_t row = rows.r * work.tokens().at.N + rows.first + i;
-    const double sum = work.kernels.dot(q, z, plan_.D);
-    const double delta = sum == 0 ? 0 : work.kernels.dot(q, dq, plan_.D) / sum;
-    work.kernels.correct(dq, -delta, z, width);
-    work.kernels.slope(dq, q, plan_.map, width);
-    work.divide_row(dq, work.head.sums[row], width);
-    work.head.deltas[row] += delta;
-  }
-}
-
-/// dq = c m dq', dm += c q dq'
-void ChunkBackward::unfold(ChunkWork& work, const RowBlock& rows, std::int64_t part) {
-  ChunkRoom& room = work.room;
-  DiagonalMetric& metric = work.head.metric;
-  const float c = float(p_.c);
-  for (std::int64_t i = 0; i < rows.count; ++i) {
-    const float *m = metric.of(rows.r, rows.first + i), *q = &room.raw[i * plan_.D];
-    float* dq = &room.dq[i * plan_.d_step];
-    auto* dm = metric.per_query ? metric.line(metric.dm, rows.r, rows.first + i)
-                                : shared_dm(work.head, part, rows.r);
-    for (std::int64_t d = 0; d < plan_.D; ++d) {
-      const float x = dq[d];
-      dq[d] = m ? c * m[d] * x : c * x;
-      if (dm) dm[d] += p_.c * double(q[d]) * double(x);
+    const std::int64_t row = rows.first + i, visible = chunk.count() > 0 ? room.visible[i] : 0;
+    QueryGradient of{&room.dq[i * step], &room.q[i * step], z,  0, 0, plan_.map,
+                     &room.raw[i * plan_.D], metric.of(rows.r, row), p_.c, nullptr, plan_.D};
+    of.dm = metric.per_query ? metric.line(metric.dm, rows.r, row)
+                             : shared_dm(work.head, part, rows.r);
+    if (plan_.divides) {
+      for (; seen < visible; ++seen) work.kernels.blend(z, 1, &room.keys[seen * step], z, step);
+      of.sum = work.kernels.dot(of.phi, z, plan_.D);
+      of.delta = of.sum == 0 ? 0 : work.kernels.dot(of.phi, of.dq, plan_.D) / of.sum;
+      work.head.deltas[rows.r * t.at.N + row] += of.delta;
     }
+    work.kernels.finish_query(of);
   }
-  const Tokens& t = work.tokens();
-  const std::int64_t h = work.head.g * plan_.R + rows.r;
-  store_lines(to_.dq, {t.at.b, h, t.at.q0 + rows.first}, room.dq.data(), plan_.d_step, rows.count,
-              plan_.D);
+  store_lines(to_.dq, {t.at.b, h, t.at.q0 + rows.first}, room.dq.data(), step, rows.count, plan_.D);
 }
 
 void ChunkBackward::total_rows(ChunkWork& work, std::int64_t part) {
@@ -322,10 +302,10 @@ void ChunkBackward::pull_later(ChunkWork& work, const Chunk& chunk, std::span<fl
   const State state = work.state(later);
   work.matrix.product({dv, room.keys.data(), state.matrix, count, e_step, plan_.features, e_step,
                        d_step, 1, e_step, false});
-  work.matrix.product({dk, room.values.data(), room.across.data(), count, d_step, plan_.E, d_step,
-                       e_step, 1, d_step, false});
   for (std::int64_t j = 0; j < count && plan_.divides; ++j)
-    work.kernels.blend(dk + j * d_step, 1, state.column, dk + j * d_step, d_step);
+    std::copy_n(state.column, d_step, dk + j * d_step);
+  work.matrix.product({dk, room.values.data(), room.across.data(), count, d_step, plan_.E, d_step,
+                       e_step, 1, d_step, plan_.divides});
   if (!plan_.fades) return;
   const std::int64_t* at = &work.tokens().key_at[chunk.begin];
   const float* by = powers_.row(room.powers.data(), at[count - 1], at, count);
@@ -343,7 +323,7 @@ void ChunkBackward::pull_keys(ChunkWork& work, const Chunk& chunk, const RowBloc
   work.load_queries(rows, chunk.peak);
   work.load_gradients(rows, to_.d_o);
   work.see(rows, chunk);
-  work.score(scores, room.q.data(), d_step, room.keys_across.data(), plan_.D, rows);
+  work.score(rows);
   work.weigh(scores, rows, chunk, plan_.biased());
   work.pull(rows, chunk);
   for (std::int64_t i = 0; i < rows.count && plan_.divides; ++i) {

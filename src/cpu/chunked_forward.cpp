@@ -133,7 +133,7 @@ void ChunkForward::attend(ChunkWork& work, const Chunk& chunk, std::span<float> 
   }
   if (chunk.count() > 0) {
     work.see(rows, chunk);
-    work.score(scores, room.q.data(), plan_.d_step, room.keys_across.data(), plan_.D, rows);
+    work.score(rows);
     work.weigh(scores, rows, chunk, plan_.biased());
     work.kernels.ranged({out, scores, room.values.data(), rows.count, step, chunk.count(), step,
                          plan_.chunk, 1, step, nullptr, room.visible.data()});

@@ -39,11 +39,10 @@ void tally_rows(ChunkWork& work, const Outputs& to, const RowBlock& rows, const 
     while (t.sees[rows.first + unseeing] <= key) ++unseeing;
     const RowBlock some{rows.r, rows.first + unseeing, rows.count - unseeing};
     work.see(some, block);
-    work.score(room.pulls.data(), &room.q[unseeing * plan.d_step], plan.d_step,
-               room.keys_across.data(), plan.D, some);
-    work.weigh(room.pulls.data(), some, block, plan.biased());
+    work.score(some, unseeing);
+    work.weigh(room.scores.data(), some, block, plan.biased());
     for (std::int64_t i = 0; i < some.count; ++i) {
-      float* weights = &room.pulls[i * plan.chunk];
+      float* weights = &room.scores[i * plan.chunk];
       work.divide_row(weights, room.by[unseeing + i], room.visible[i]);
       work.kernels.tally(room.tallies[unseeing + i], weights, room.visible[i], key,
                          plan.divides && bool(to.entropy));

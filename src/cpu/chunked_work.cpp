@@ -22,14 +22,6 @@ metric::Index moved(metric::Index index, std::int64_t by) {
 
 }  // namespace
 
-const ChunkKernels& chunk_kernels_of([[maybe_unused]] const Kernels& isa) {
-#if defined(__x86_64__)
-  if (&isa == &avx512::kernels) return avx512::chunk_kernels;
-  if (&isa == &avx2::kernels) return avx2::chunk_kernels;
-#endif
-  return portable::chunk_kernels;
-}
-
 void load_lines(float* to, std::int64_t step, const View& from, const metric::Index& first,
                 std::int64_t count, std::int64_t width) {
   for (std::int64_t i = 0; i < count; ++i) {
@@ -62,7 +54,7 @@ ChunkWork::ChunkWork(const ChunkPlan& p, const Powers& w, KeyHead& h, ChunkRoom&
       head(h),
       room(r),
       matrix(*isa.matrix),
-      kernels(chunk_kernels_of(isa)) {}
+      kernels(*isa.chunk) {}
 
 std::int64_t ChunkWork::rows_within(std::int64_t seen) const {
   const auto begin = tokens().sees.begin();
@@ -242,26 +234,35 @@ void ChunkWork::see(const RowBlock& rows, const Chunk& chunk) {
   for (; key < chunk.count(); ++key) room.from[key] = rows.count;
 }
 
-void ChunkWork::score(float* to, const float* lines, std::int64_t step, const float* across,
-                      std::int64_t K, const RowBlock& rows) {
-  constexpr std::int64_t strip = 24;  // a multiple of every tile
-  for (std::int64_t i = 0; i < rows.count; i += strip) {
-    const std::int64_t count = std::min(strip, rows.count - i);
-    const std::int64_t most = padded(room.visible[i + count - 1], line_pad);
-    matrix.product({to + i * plan.chunk, lines + i * step, across, count,
-                    std::min(most, plan.chunk), K, plan.chunk, step, 1, plan.chunk, false});
+namespace {
+constexpr std::int64_t strip_rows = 24;  // a multiple of every tile
+}
+
+/// A few rows of lines (rows, K) times across (K, chunk), as far as they see; K is left open.
+Product ChunkWork::strip(float* to, const float* lines, std::int64_t step, const float* across,
+                         std::int64_t first, std::int64_t rows) const {
+  const std::int64_t count = std::min(strip_rows, rows - first);
+  const std::int64_t most = padded(room.visible[first + count - 1], line_pad);
+  return {to + first * plan.chunk, lines + first * step, across, count,
+          std::min(most, plan.chunk), 0, plan.chunk, step, 1, plan.chunk, false};
+}
+
+void ChunkWork::score(const RowBlock& rows, std::int64_t from) {
+  const float* q = &room.q[from * plan.d_step];
+  for (std::int64_t i = 0; i < rows.count; i += strip_rows) {
+    Product of =
+        strip(room.scores.data(), q, plan.d_step, room.keys_across.data(), i, rows.count);
+    of.K = plan.D;
+    matrix.product(of);
   }
 }
 
 void ChunkWork::pull(const RowBlock& rows, const Chunk& chunk) {
-  constexpr std::int64_t few = 16;
-  score(room.pulls.data(), room.d_o.data(), plan.e_step, room.values_across.data(), plan.E, rows);
-  for (std::int64_t i = 0; i < rows.count && plan.divides && chunk.begin == 0; ++i) {
-    if (room.visible[i] > few) return;
-    for (std::int64_t j = 0; j < room.visible[i]; ++j) {
-      const float *d_o = &room.d_o[i * plan.e_step], *v = &room.values[j * plan.e_step];
-      room.pulls[i * plan.chunk + j] = float(kernels.dot(d_o, v, plan.E));
-    }
+  for (std::int64_t i = 0; i < rows.count; i += strip_rows) {
+    Product of = strip(room.pulls.data(), room.d_o.data(), plan.e_step, room.values_across.data(),
+                       i, rows.count);
+    of.K = plan.E;
+    plan.divides && chunk.begin == 0 ? kernels.exact_product(of) : matrix.product(of);
   }
 }
 

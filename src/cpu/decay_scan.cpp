@@ -69,7 +69,7 @@ class DecayScan {
 
 DecayScan::DecayScan(Arena& arena, const Problem& problem, int threads)
     : p_(problem),
-      kernels_(chunk_kernels_of(chosen())),
+      kernels_(*chosen().chunk),
       powers_(Powers::take(arena, problem, 1)),
       step_(padded(problem.size.E, line_pad)),
       most_parts_(blocks_of(problem.longest_m, part_keys)),

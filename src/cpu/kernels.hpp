@@ -5,6 +5,7 @@
 // a row sees a prefix of what is left.
 #pragma once
 
+#include "cpu/chunk.hpp"
 #include "cpu/jacobian_lines.hpp"
 #include "cpu/matrix.hpp"
 
@@ -132,6 +133,7 @@ struct Kernels {
   void (*whiten_panels)(const WhitenedPanels& of);
   const MatrixKernels* matrix;
   const JacobianKernels* jacobian;
+  const ChunkKernels* chunk;
   const DecodeKernels* decode;
 };
 

@@ -21,6 +21,15 @@ FOCI_INLINE V exp_to_zero(V x, const float* constants) {
   return y;
 }
 
+/// x + y = high + low exactly: the sum of large numbers is rounded, their difference may be small.
+struct Sum {
+  V high, low;
+};
+FOCI_INLINE Sum exact_sum(V x, V y) {
+  const V high = add(x, y), part = sub(high, x);
+  return {high, add(sub(x, sub(high, part)), sub(y, part))};
+}
+
 /// Where q + peak is largest; past D the peaks lie far below.
 static long top_of(const float* q, const float* peak, long D) {
   float most[lanes], at[lanes];
@@ -79,11 +88,11 @@ void exp_queries(float* lines, const float* peak, std::int64_t rows, std::int64_
   for (long i = 0; i < rows; ++i) {
     float* line = lines + i * step;
     const long top = top_of(line, peak, D);
-    // Differences first: they are small and exact where the sums may be large and rounded.
-    const V q = all(line[top]), k = all(peak[top]);
-    for (long d = 0; d < D; d += lanes)
-      store(line + d,
-            exp(add(sub(load(line + d), q), sub(load(peak + d), k)), constants));
+    const Sum most = exact_sum(all(line[top]), all(peak[top]));
+    for (long d = 0; d < D; d += lanes) {
+      const Sum x = exact_sum(load(line + d), load(peak + d));
+      store(line + d, exp(add(sub(x.high, most.high), sub(x.low, most.low)), constants));
+    }
     clear_rest(line, D, step);
   }
 }

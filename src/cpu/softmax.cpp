@@ -283,6 +283,7 @@ const Kernels kernels = {.name = FOCI_NAME_OF(FOCI_ISA),
                          .whiten_panels = whiten_panels,
                          .matrix = &matrix_kernels,
                          .jacobian = &jacobian_kernels,
+                         .chunk = &chunk_kernels,
                          .decode = &decode_kernels};
 
 }  // namespace foci::cpu::FOCI_ISA
