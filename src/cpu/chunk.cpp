@@ -182,8 +182,8 @@ static void entropy_terms(float* x, long count) {
     const float s = (m - 1) / (m + 1), z = s * s;
     const float series = ((z * (1 / 9.0f) + 1 / 7.0f) * z + 1 / 5.0f) * z + 1 / 3.0f;
     const float exponent = float(e) - (a < 0x1p-100f ? 60.0f : 0.0f);
-    const float log = exponent * 0.693359375f +
-                      ((2 * s * z) * series - exponent * 2.12194440e-4f + 2 * s);
+    const float log =
+        exponent * 0.693359375f + ((2 * s * z) * series - exponent * 2.12194440e-4f + 2 * s);
     x[j] = a > 0 ? a * log : a * 0.0f;
   }
 }
@@ -250,7 +250,8 @@ bool outgrown_peak(const float* x, const float* peak, std::int64_t count);
 void exp_between(float* to, const float* x, const float* y, std::int64_t count);
 
 const ChunkKernels chunk_kernels = {
-    ranged, exact_product, map_features, exp_keys, exp_queries, finish_query, slope, raise, outgrown_peak, exp_between,
-    scale,  divide,       blend,    dot,         sum,   subtract, weigh, tally};
+    ranged, exact_product, map_features,  exp_keys,    exp_queries, finish_query,
+    slope,  raise,         outgrown_peak, exp_between, scale,       divide,
+    blend,  dot,           sum,           subtract,    weigh,       tally};
 
 }  // namespace foci::cpu::FOCI_ISA

@@ -62,7 +62,8 @@ ChunkRoom ChunkRoom::take(Arena& arena, const ChunkPlan& plan, bool backward) {
   for (auto* lines : {&room.keys, &room.q, &room.dk, &room.dq})
     *lines = arena.take<float>(chunk, plan.d_step);
   for (auto* lines : {&room.values, &room.out}) *lines = arena.take<float>(chunk, plan.e_step);
-  for (auto* lines : {&room.d_o, &room.dv}) *lines = arena.take<float>(backward, chunk, plan.e_step);
+  for (auto* lines : {&room.d_o, &room.dv})
+    *lines = arena.take<float>(backward, chunk, plan.e_step);
   for (auto* lines : {&room.keys_across, &room.values_across})
     *lines = arena.take<float>(widest, chunk);
   room.raw = arena.take<float>(chunk, plan.D);
@@ -98,7 +99,7 @@ KeyHead KeyHead::take(Arena& arena, const ChunkPlan& plan, bool backward) {
   head.deltas = arena.take<double>(plan.divides, plan.R, p.longest_n);
   const bool shares = !p.metric<Dot>() && !head.metric.per_query;
   head.dm = arena.take<double>(shares, std::max({parts, row_parts, std::int64_t(1)}),
-                              head.metric.heads(), plan.D);
+                               head.metric.heads(), plan.D);
   const bool gathers = p.through && change_of(p.how.metric).estimated;
   for (auto* lines : {&head.dv, &head.dv_prev})
     *lines = arena.take<float>(gathers, p.longest_m, plan.E);
@@ -188,8 +189,8 @@ bool without_content(const Weighting& weighting) {
 bool plain_products(const Metric& metric) {
   const auto* given = std::get_if<Given>(&metric);
   return !std::holds_alternative<KeyCovariance>(metric) &&
-         !std::holds_alternative<Jacobian>(metric) &&
-         !(given && given->extent == Extent::full) && form_of(metric) == Form::product;
+         !std::holds_alternative<Jacobian>(metric) && !(given && given->extent == Extent::full) &&
+         metric::form_of(metric) == Form::product;
 }
 
 }  // namespace
@@ -210,13 +211,13 @@ std::size_t chunked_workspace(const Problem& p, int threads) {
 void chunked_forward(const Outputs& to, const Problem& p, std::span<std::byte> memory,
                      Executor* threads) {
   without_content(p.how.weighting) ? decay_forward(to, p, memory, threads)
-                     : chunk_forward(to, p, memory, threads);
+                                   : chunk_forward(to, p, memory, threads);
 }
 
-void chunked_backward(const Gradients& to, const Problem& p,
-                      std::span<std::byte> memory, Executor* threads) {
+void chunked_backward(const Gradients& to, const Problem& p, std::span<std::byte> memory,
+                      Executor* threads) {
   without_content(p.how.weighting) ? decay_backward(to, p, memory, threads)
-                     : chunk_backward(to, p, memory, threads);
+                                   : chunk_backward(to, p, memory, threads);
 }
 
 }  // namespace foci::cpu

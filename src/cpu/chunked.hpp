@@ -15,16 +15,16 @@ namespace foci::cpu {
 struct ChunkPlan {
   const Problem* p = nullptr;
   Map map = Map::none;
-  bool divides = false;            // linear: by the sum of its weights
-  bool fades = false;              // decay
+  bool divides = false;  // linear: by the sum of its weights
+  bool fades = false;    // decay
   std::int64_t D = 0, E = 0, R = 0;
-  std::int64_t features = 0;       // D, and one more for each head's bias
+  std::int64_t features = 0;            // D, and one more for each head's bias
   std::int64_t d_step = 0, e_step = 0;  // floats from line to line
-  std::int64_t chunk = 0;          // keys of a chunk, rows of a block
-  std::int64_t part = 0;           // keys or rows of a part
-  std::int64_t state = 0;          // floats of a state
-  bool direct = false;             // few keys need no state; not causal
-  int groups = 1;                  // of parts, where heads are too few for the threads
+  std::int64_t chunk = 0;               // keys of a chunk, rows of a block
+  std::int64_t part = 0;                // keys or rows of a part
+  std::int64_t state = 0;               // floats of a state
+  bool direct = false;                  // few keys need no state; not causal
+  int groups = 1;                       // of parts, where heads are too few for the threads
 
   ChunkPlan(const Problem& problem, int threads);
 
@@ -56,13 +56,13 @@ struct KeyHead {
   const float* by = nullptr;  // (N) what rows are divided by; not for linear
   std::int64_t g = 0;
   DiagonalMetric metric;
-  std::span<float> peaks;         // (parts + 1, d_step) exp: the largest keys before a part
-  std::span<float> totals;        // (parts, state)
-  std::span<float> whole;         // (state) of all keys, then of all rows; not causal
-  std::span<float> sums;          // (R,N) linear, backward: sum_j x_ij
-  std::span<double> deltas;       // (R,N) sum_j a_ij da_ij
-  std::span<double> dm;           // (parts, heads, D) where rows share their m
-  std::span<float> dv, dv_prev;   // (n,E) where the estimate adds to them
+  std::span<float> peaks;        // (parts + 1, d_step) exp: the largest keys before a part
+  std::span<float> totals;       // (parts, state)
+  std::span<float> whole;        // (state) of all keys, then of all rows; not causal
+  std::span<float> sums;         // (R,N) linear, backward: sum_j x_ij
+  std::span<double> deltas;      // (R,N) sum_j a_ij da_ij
+  std::span<double> dm;          // (parts, heads, D) where rows share their m
+  std::span<float> dv, dv_prev;  // (n,E) where the estimate adds to them
 
   static KeyHead take(Arena& arena, const ChunkPlan& plan, bool backward);
 };
@@ -199,9 +199,8 @@ class ChunkPass {
   template <class F>
   void each_part(Executor* threads, std::int64_t longest, F&& f) {
     const std::int64_t most = blocks_of(longest, plan_.part);
-    each(threads, heads() * most, [&](std::int64_t i, int thread) {
-      f(work(i / most, thread), i % most);
-    });
+    each(threads, heads() * most,
+         [&](std::int64_t i, int thread) { f(work(i / most, thread), i % most); });
   }
   std::int64_t group_begin(const ChunkWork& work, std::int64_t group) const {
     return work.parts() * group / plan_.groups;

@@ -26,9 +26,8 @@ class ChunkBackward : public ChunkPass {
   }
   template <class F>
   void each_group(Executor* threads, F&& f) {
-    each(threads, heads() * plan_.groups, [&](std::int64_t i, int thread) {
-      f(work(i / plan_.groups, thread), i % plan_.groups);
-    });
+    each(threads, heads() * plan_.groups,
+         [&](std::int64_t i, int thread) { f(work(i / plan_.groups, thread), i % plan_.groups); });
   }
 
   void causal(Executor* threads);
@@ -62,8 +61,8 @@ void ChunkBackward::run(const Gradients& to, Executor* threads) {
   p_.how.causal ? causal(threads) : everything(threads);
   const View& given = p_.from.metric;
   const bool own_rows = p_.packed() && p_.size.N > 1 && given.shape[2] == p_.size.N;
-  const bool shared = to.dmetric && p_.metric<Given>() && given.shape[0] == 1 && p_.sequences > 1 &&
-                      !own_rows;
+  const bool shared =
+      to.dmetric && p_.metric<Given>() && given.shape[0] == 1 && p_.sequences > 1 && !own_rows;
   const std::int64_t G = p_.size.G;
   each(threads, shared ? G : heads(), [&](std::int64_t i, int thread) {
     for (std::int64_t head = i; head < (shared ? heads() : i + 1); head += G) {
@@ -159,9 +158,8 @@ void ChunkBackward::walk_rows(ChunkWork& work, std::int64_t part) {
       if (!before.empty()) work.transpose_state(before);
       work.transpose_values(chunk);
       if (plan_.divides) work.transpose_keys(chunk);
-      each_block(first, last, [&](const RowBlock& rows) {
-        pull_queries(work, chunk, before, rows, part);
-      });
+      each_block(first, last,
+                 [&](const RowBlock& rows) { pull_queries(work, chunk, before, rows, part); });
     }
     if (needed) work.absorb_keys(chunk);
   }
@@ -196,15 +194,15 @@ void ChunkBackward::pull_queries(ChunkWork& work, const Chunk& chunk, std::span<
   finish_queries(work, chunk, before, rows, part);
 }
 
-/// What linear divides by: sum_i, delta_i = sum_j a_ij da_ij, and da_ij - delta_i in place of da_ij,
-/// key by key where they are at hand: rows of few weights are all but exact.
+/// What linear divides by: sum_i, delta_i = sum_j a_ij da_ij, and da_ij - delta_i in place of
+/// da_ij, key by key where they are at hand: rows of few weights are all but exact.
 void ChunkBackward::pull_divisors(ChunkWork& work, const Chunk& chunk, std::span<float> before,
                                   const RowBlock& rows) {
   ChunkRoom& room = work.room;
-  const std::int64_t step = plan_.d_step, D = plan_.D, row = rows.r * work.tokens().at.N + rows.first;
+  const std::int64_t step = plan_.d_step, D = plan_.D,
+                     row = rows.r * work.tokens().at.N + rows.first;
   const float* earlier = before.empty() ? nullptr : work.state(before).column;
-  if (chunk.count() > 0)
-    work.score(rows);
+  if (chunk.count() > 0) work.score(rows);
   for (std::int64_t i = 0; i < rows.count; ++i) {
     const float* q = &room.q[i * step];
     float* dq = &room.dq[i * step];
@@ -224,8 +222,8 @@ void ChunkBackward::pull_divisors(ChunkWork& work, const Chunk& chunk, std::span
   }
 }
 
-/// phi(q') . dq' is 0 for linear, whose weights sum to 1: what is left of it by rounding goes, which
-/// may be the most of it where sum_i is small.
+/// phi(q') . dq' is 0 for linear, whose weights sum to 1: what is left of it by rounding goes,
+/// which may be the most of it where sum_i is small.
 void ChunkBackward::finish_queries(ChunkWork& work, const Chunk& chunk, std::span<float> before,
                                    const RowBlock& rows, std::int64_t part) {
   ChunkRoom& room = work.room;
@@ -238,10 +236,11 @@ void ChunkBackward::finish_queries(ChunkWork& work, const Chunk& chunk, std::spa
   std::int64_t seen = 0;
   for (std::int64_t i = 0; i < rows.count; ++i) {
     const std::int64_t row = rows.first + i, visible = chunk.count() > 0 ? room.visible[i] : 0;
-    QueryGradient of{&room.dq[i * step], &room.q[i * step], z,  0, 0, plan_.map,
-                     &room.raw[i * plan_.D], metric.of(rows.r, row), p_.c, nullptr, plan_.D};
-    of.dm = metric.per_query ? metric.line(metric.dm, rows.r, row)
-                             : shared_dm(work.head, part, rows.r);
+    QueryGradient of{
+        &room.dq[i * step],     &room.q[i * step],      z,    0,       0,      plan_.map,
+        &room.raw[i * plan_.D], metric.of(rows.r, row), p_.c, nullptr, plan_.D};
+    of.dm =
+        metric.per_query ? metric.line(metric.dm, rows.r, row) : shared_dm(work.head, part, rows.r);
     if (plan_.divides) {
       for (; seen < visible; ++seen) work.kernels.blend(z, 1, &room.keys[seen * step], z, step);
       of.sum = work.kernels.dot(of.phi, z, plan_.D);

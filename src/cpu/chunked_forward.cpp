@@ -19,8 +19,8 @@ class ChunkForward : public ChunkPass {
  private:
   void walk_group(ChunkWork& work, std::int64_t group);
   void walk_part(ChunkWork& work, std::int64_t part);
-  void each_block(ChunkWork& work, const Chunk& chunk, std::span<float> before,
-                  std::int64_t first, std::int64_t last);
+  void each_block(ChunkWork& work, const Chunk& chunk, std::span<float> before, std::int64_t first,
+                  std::int64_t last);
   void attend(ChunkWork& work, const Chunk& chunk, std::span<float> before, const RowBlock& rows);
   void find_divisors(ChunkWork& work, const Chunk& chunk, std::span<float> before,
                      const RowBlock& rows);
@@ -127,7 +127,8 @@ void ChunkForward::attend(ChunkWork& work, const Chunk& chunk, std::span<float> 
                          1, step, false});
     for (std::int64_t i = 0; i < rows.count; ++i) {
       float* line = out + i * step;
-      if (plan_.biased()) work.kernels.blend(line, 1, matrix + (plan_.D + rows.r) * step, line, step);
+      if (plan_.biased())
+        work.kernels.blend(line, 1, matrix + (plan_.D + rows.r) * step, line, step);
       if (plan_.fades) work.kernels.scale(line, work.row_power(rows.first + i, chunk), step);
     }
   }
@@ -158,9 +159,8 @@ void ChunkForward::find_divisors(ChunkWork& work, const Chunk& chunk, std::span<
     const float* q = &room.q[i * plan_.d_step];
     const double earlier =
         before.empty() ? 0 : work.kernels.dot(q, work.state(before).column, plan_.D);
-    const double here = chunk.count() == 0
-                            ? 0
-                            : work.kernels.sum(&room.scores[i * plan_.chunk], room.visible[i]);
+    const double here =
+        chunk.count() == 0 ? 0 : work.kernels.sum(&room.scores[i * plan_.chunk], room.visible[i]);
     room.by[i] = float(earlier + here);
   }
 }

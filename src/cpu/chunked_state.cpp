@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// States: sums of phi(k) v' over the keys before a row, carried from chunk to chunk and from part to
-// part. Where phi = exp they are measured from peaks, under decay from a key's position; moving
+// States: sums of phi(k) v' over the keys before a row, carried from chunk to chunk and from part
+// to part. Where phi = exp they are measured from peaks, under decay from a key's position; moving
 // either fades them.
 #include "cpu/chunked.hpp"
 
@@ -113,8 +113,8 @@ void ChunkWork::finish_keys(std::int64_t part) {
 
 void ChunkWork::fold_keys(std::span<const float> total, std::int64_t part) {
   const std::int64_t begin = part * plan.part, end = std::min(begin + plan.part, tokens().n);
-  const float* fade = causal() ? fade_of(peak_before(part), peak_before(part + 1), gap(begin, end))
-                              : nullptr;
+  const float* fade =
+      causal() ? fade_of(peak_before(part), peak_before(part + 1), gap(begin, end)) : nullptr;
   blend(room.base, room.base, fade, total);
 }
 

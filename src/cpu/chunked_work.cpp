@@ -49,12 +49,7 @@ void store_lines(const View& to, const metric::Index& first, const float* from, 
 
 ChunkWork::ChunkWork(const ChunkPlan& p, const Powers& w, KeyHead& h, ChunkRoom& r,
                      const Kernels& isa)
-    : plan(p),
-      powers(w),
-      head(h),
-      room(r),
-      matrix(*isa.matrix),
-      kernels(*isa.chunk) {}
+    : plan(p), powers(w), head(h), room(r), matrix(*isa.matrix), kernels(*isa.chunk) {}
 
 std::int64_t ChunkWork::rows_within(std::int64_t seen) const {
   const auto begin = tokens().sees.begin();
@@ -243,15 +238,23 @@ Product ChunkWork::strip(float* to, const float* lines, std::int64_t step, const
                          std::int64_t first, std::int64_t rows) const {
   const std::int64_t count = std::min(strip_rows, rows - first);
   const std::int64_t most = padded(room.visible[first + count - 1], line_pad);
-  return {to + first * plan.chunk, lines + first * step, across, count,
-          std::min(most, plan.chunk), 0, plan.chunk, step, 1, plan.chunk, false};
+  return {to + first * plan.chunk,
+          lines + first * step,
+          across,
+          count,
+          std::min(most, plan.chunk),
+          0,
+          plan.chunk,
+          step,
+          1,
+          plan.chunk,
+          false};
 }
 
 void ChunkWork::score(const RowBlock& rows, std::int64_t from) {
   const float* q = &room.q[from * plan.d_step];
   for (std::int64_t i = 0; i < rows.count; i += strip_rows) {
-    Product of =
-        strip(room.scores.data(), q, plan.d_step, room.keys_across.data(), i, rows.count);
+    Product of = strip(room.scores.data(), q, plan.d_step, room.keys_across.data(), i, rows.count);
     of.K = plan.D;
     matrix.product(of);
   }
@@ -262,7 +265,7 @@ void ChunkWork::pull(const RowBlock& rows, const Chunk& chunk) {
     Product of = strip(room.pulls.data(), room.d_o.data(), plan.e_step, room.values_across.data(),
                        i, rows.count);
     of.K = plan.E;
-    plan.divides && chunk.begin == 0 ? kernels.exact_product(of) : matrix.product(of);
+    plan.divides&& chunk.begin == 0 ? kernels.exact_product(of) : matrix.product(of);
   }
 }
 

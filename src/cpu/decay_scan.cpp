@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decay without content, O(N E): y = rate^gap y + v from key to key, o = y / W; backwards
-// dv = rate^gap dv_after + do / W. The heads of a group share their weights, so they share the walk.
-// Sums run within parts and over parts, whoever computes them.
+// dv = rate^gap dv_after + do / W. The heads of a group share their weights, so they share the
+// walk. Sums run within parts and over parts, whoever computes them.
 #include "cpu/chunked_passes.hpp"
 
 namespace foci::cpu {
@@ -90,9 +90,9 @@ DecayScan::DecayScan(Arena& arena, const Problem& problem, int threads)
 
 DecayScan::Part DecayScan::part(std::int64_t head, std::int64_t index, ScanRoom& room) const {
   const std::int64_t s = head / p_.size.G, begin = index * part_keys;
-  return {tokens_[s],         &by_[s * p_.longest_n],
-          room,               head % p_.size.G,
-          begin,              std::min(begin + part_keys, tokens_[s].n)};
+  return {tokens_[s], &by_[s * p_.longest_n],
+          room,       head % p_.size.G,
+          begin,      std::min(begin + part_keys, tokens_[s].n)};
 }
 
 void DecayScan::prepare() {
@@ -233,8 +233,7 @@ void DecayScan::clear(const Gradients& to, std::int64_t head, ScanRoom& room) co
 
 void DecayScan::backward(const Gradients& to, Executor* threads) {
   prepare();
-  each(threads, heads(),
-       [&](std::int64_t head, int thread) { clear(to, head, rooms_[thread]); });
+  each(threads, heads(), [&](std::int64_t head, int thread) { clear(to, head, rooms_[thread]); });
   each(threads, groups_ > 1 ? heads() * most_parts_ : 0, [&](std::int64_t i, int thread) {
     const std::int64_t head = i / most_parts_, index = i % most_parts_;
     if (index >= parts(head)) return;

@@ -9,9 +9,11 @@ using namespace cases;
 
 const std::vector<Weighting> rescales = {Identity{}, Identity{Rescale::none}};
 
-TEST(CpuIdentity, follows_ref_in_every_shape_metric_and_type) { expect_rule_everywhere(rescales); }
+TEST(CpuChunkedIdentity, follows_ref_in_every_shape_metric_and_type) {
+  expect_rule_everywhere(rescales);
+}
 
-TEST(CpuIdentity, follows_ref_over_many_chunks) {
+TEST(CpuChunkedIdentity, follows_ref_over_many_chunks) {
   for (const bool causal : {false, true}) {
     const Options how{.weighting = Identity{}, .causal = causal};
     for (const DType dtype : {DType::f32, DType::f16})
@@ -20,7 +22,7 @@ TEST(CpuIdentity, follows_ref_over_many_chunks) {
   }
 }
 
-TEST(CpuIdentity, follows_ref_at_large_and_small_sizes) {
+TEST(CpuChunkedIdentity, follows_ref_at_large_and_small_sizes) {
   for (const double size : {1e4, 1e-4}) {
     for (const bool causal : {false, true}) {
       expect_rule({{"sized", 1, 2, 2, 90, 90, 4, 4},
@@ -38,7 +40,7 @@ void bias_keys(Made& made) {
            Tensor::copy(made.normal("key_bias", {made.c.B, Heads, made.c.M}, 3), DType::f32));
 }
 
-TEST(CpuIdentity, takes_a_bias_per_key) {
+TEST(CpuChunkedIdentity, takes_a_bias_per_key) {
   for (const bool causal : {false, true}) {
     for (const auto change : {bias_keys<4>, bias_keys<2>}) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -53,19 +55,19 @@ TEST(CpuIdentity, takes_a_bias_per_key) {
   }
 }
 
-TEST(CpuIdentity, bits_do_not_depend_on_threads) {
+TEST(CpuChunkedIdentity, bits_do_not_depend_on_threads) {
   for (const bool causal : {false, true}) expect_same_bits(Identity{}, causal);
 }
 
-TEST(CpuIdentity, is_causal_to_the_bit) {
+TEST(CpuChunkedIdentity, is_causal_to_the_bit) {
   for (const float later : {1e3f, INFINITY, NAN}) expect_causal(Identity{}, later);
 }
 
-TEST(CpuIdentity, queries_that_see_nothing_stay_apart) {
+TEST(CpuChunkedIdentity, queries_that_see_nothing_stay_apart) {
   expect_unseeing_rows_apart(Identity{});
 }
 
-TEST(CpuIdentity, packed_sequences_equal_each_alone) { expect_packed_alike(Identity{}); }
+TEST(CpuChunkedIdentity, packed_sequences_equal_each_alone) { expect_packed_alike(Identity{}); }
 
 }  // namespace
 }  // namespace foci
