@@ -22,9 +22,11 @@ using metric::Problem;
 
 namespace {
 
-std::string missing_on_cpu(const Weighting& weighting) {
-  return std::visit([](const auto& w) { return fmt::format("backend cpu has no {}", w.name); },
-                    weighting);
+std::string missing_on_cpu(const Metric& metric, const Weighting& weighting) {
+  const auto name = [](const auto& of) { return of.name; };
+  const std::string why = fmt::format("backend cpu has no {}", std::visit(name, weighting));
+  return cpu::serves(Dot{}, weighting) ? fmt::format("{} with {}", why, std::visit(name, metric))
+                                       : why;
 }
 
 /// ref or cpu; a backend asked for by name is the one or throws.
@@ -38,7 +40,7 @@ Backend choose(const Problem& p) {
   if (!wide && cpu::serves(p.how.metric, p.how.weighting)) return Backend::cpu;
   if (asked != Backend::cpu) return Backend::ref;
   throw Unsupported((wide ? std::string("backend cpu computes in f32 and takes no f64")
-                          : missing_on_cpu(p.how.weighting)) +
+                          : missing_on_cpu(p.how.metric, p.how.weighting)) +
                     "; the nearest that can is backend ref");
 }
 
@@ -158,7 +160,7 @@ std::vector<Support> support() {
       each_of<Weighting>([&]<class W>(const W& w) {
         static_assert(ref::Weighs<W>, "a weighting without src/ref has no definition");
         std::string why = checks::refusal(m, w);
-        if (why.empty() && backend == "cpu" && !cpu::serves(m, w)) why = missing_on_cpu(w);
+        if (why.empty() && backend == "cpu" && !cpu::serves(m, w)) why = missing_on_cpu(m, w);
         if (why.empty() && backend == "cuda")
           why = fmt::format("backend {} is not in this build", backend);
         table.push_back({m.name, w.name, backend, why.empty(), why});
