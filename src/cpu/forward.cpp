@@ -43,8 +43,10 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
   bias_room_ = padded(problem.longest_m, isa.panel) + isa.panel;
   key_room_ = bias_room_ * D;
   value_room_ = problem.longest_m * padded(z.E, isa.panel);
-  keys_ = arena.take<float>(spans && !geometry.whitens() ? 0 : S, z.G, key_room_);
-  values_ = arena.take<float>(S, z.G, value_room_);
+  by_heads_ = !spans && (S * z.G >= 4 * threads || S * z.G % threads == 0);
+  const std::int64_t slots = by_heads_ ? threads : S * z.G;
+  keys_ = arena.take<float>(spans && !geometry.whitens() ? 0 : slots, key_room_);
+  values_ = arena.take<float>(slots, value_room_);
   b_ = arena.take<float>(spans ? 0 : S, biased_ ? z.H : 1, bias_room_);
   positions_ = arena.take<float>(weigher_.fades ? S : 0, bias_room_);
   rooms_ = arena.take<Room>(threads);
@@ -68,14 +70,13 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
   }
 }
 
-void Forward::pack_values(std::int64_t s, std::int64_t g, Room& room) {
+void Forward::pack_values(std::int64_t s, std::int64_t g, float* values, Room& room) {
   const Tokens& tokens = geometry_.tokens(s);
   const std::int64_t E = p_.size.E, n = tokens.n;
-  float* to = values_.data() + ((s * p_.size.G + g) * value_room_);
   for (std::int64_t first = 0; first < n; first += pack_rows) {
     const std::int64_t count = std::min(pack_rows, n - first);
     const float* v = tokens.lines(p_.from.v, g, first, count, E, room.lines.data());
-    isa_.pack_columns(to + first * isa_.panel, v, count, n, E);
+    isa_.pack_columns(values + first * isa_.panel, v, count, n, E);
   }
 }
 
@@ -90,14 +91,13 @@ void Forward::pack_raw_keys(std::int64_t s, std::int64_t g, float* keys, Room& r
   }
 }
 
-/// k' of the first n kept keys; b where the metric has one. With a full metric `keys` may be what
-/// is made of them.
-void Forward::pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b, Room& room) {
+/// k' of the first n kept keys; b where the metric has one. A full metric makes them of `raw`,
+/// which without spans is where they shall be.
+void Forward::pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b, float* raw,
+                        Room& room) {
   const std::int64_t D = p_.size.D;
   if (geometry_.whitens()) {
-    const std::int64_t g = geometry_.key_head(at.h);
-    float* raw = keys_.data() + ((at.s * p_.size.G + g) * key_room_);
-    if (!geometry_.has_spans()) pack_raw_keys(at.s, g, raw, room);
+    if (!geometry_.has_spans()) pack_raw_keys(at.s, geometry_.key_head(at.h), raw, room);
     return geometry_.whiten_panels(at, n, keys, b, raw, room.more.data());
   }
   for (std::int64_t first = 0; first < n; first += pack_rows) {
@@ -119,16 +119,16 @@ void Forward::complete_bias(const Meeting& at, std::int64_t n, float* b, const f
 }
 
 /// What every block of a head shares.
-void Forward::pack(std::int64_t s, std::int64_t g, Room& room) {
+void Forward::pack(std::int64_t s, std::int64_t g, int thread) {
   const std::int64_t H = p_.size.H, R = p_.heads_per_key(), n = geometry_.tokens(s).n;
-  pack_values(s, g, room);
+  Room& room = rooms_[thread];
+  float* keys = keys_.data() + (slot(s, g, thread) * key_room_);
+  pack_values(s, g, values_.data() + (slot(s, g, thread) * value_room_), room);
   if (geometry_.has_spans()) {
-    if (geometry_.whitens())
-      pack_raw_keys(s, g, keys_.data() + ((s * p_.size.G + g) * key_room_), room);
+    if (geometry_.whitens()) pack_raw_keys(s, g, keys, room);
     return;
   }
-  pack_keys({s, g * R, 0}, n, keys_.data() + ((s * p_.size.G + g) * key_room_), room.own.data(),
-            room);
+  pack_keys({s, g * R, 0}, n, keys, room.own.data(), keys, room);
   for (std::int64_t r = 0; r < R && biased_; ++r) {
     const Meeting at{s, g * R + r, 0};
     complete_bias(at, n, b_.data() + ((s * H + at.h) * bias_room_), room.own.data());
@@ -144,16 +144,31 @@ void Forward::prepare() {
   }
 }
 
-Forward::Met Forward::met_by(std::int64_t s, std::int64_t h) const {
-  const std::int64_t H = p_.size.H, head = s * p_.size.G + geometry_.key_head(h);
-  return {keys_.data() + (head * key_room_), b_.data() + ((biased_ ? s * H + h : s) * bias_room_),
-          geometry_.tokens(s).n};
+Forward::Met Forward::met_by(std::int64_t s, std::int64_t h, int thread) const {
+  const std::int64_t H = p_.size.H, at = slot(s, geometry_.key_head(h), thread);
+  return {keys_.data() + (at * key_room_), values_.data() + (at * value_room_),
+          b_.data() + ((biased_ ? s * H + h : s) * bias_room_), geometry_.tokens(s).n};
+}
+
+/// All blocks of the heads that share a packed one.
+void Forward::run_blocks(std::int64_t s, std::int64_t g, const Call& call) {
+  const std::int64_t R = p_.heads_per_key(), N = geometry_.tokens(s).at.N;
+  pack(s, g, call.thread);
+  for (std::int64_t h = g * R; h < (g + 1) * R; ++h) {
+    for (std::int64_t first = 0; first < N; first += block_rows)
+      run_block({s, h, 0}, first, std::min(block_rows, N - first), met_by(s, h, call.thread), call);
+  }
 }
 
 void Forward::run(Executor* threads, bool statistics, const Sink& sink) {
   const std::int64_t G = p_.size.G, H = p_.size.H, S = p_.sequences;
   prepare();
-  each(threads, S * G, [&](std::int64_t i, int t) { pack(i / G, i % G, rooms_[t]); });
+  if (by_heads_) {
+    return each(threads, S * G, [&](std::int64_t i, int t) {
+      run_blocks(i / G, i % G, {t, statistics, sink});
+    });
+  }
+  each(threads, S * G, [&](std::int64_t i, int t) { pack(i / G, i % G, t); });
   if (geometry_.has_spans()) {  // the last see most: they come first
     const std::int64_t spans = geometry_.spans();
     return each(threads, S * G * spans, [&](std::int64_t i, int t) {
@@ -165,20 +180,13 @@ void Forward::run(Executor* threads, bool statistics, const Sink& sink) {
     const std::int64_t s = i / (H * blocks), h = i / blocks % H, N = geometry_.tokens(s).at.N;
     const std::int64_t first = (blocks - 1 - i % blocks) * block_rows;
     if (first >= N) return;
-    run_block({s, h, 0}, first, std::min(block_rows, N - first), met_by(s, h),
+    run_block({s, h, 0}, first, std::min(block_rows, N - first), met_by(s, h, t),
               {t, statistics, sink});
   });
 }
 
 void Forward::run_head(std::int64_t s, std::int64_t g, int thread, const Sink& sink) {
-  const std::int64_t R = p_.heads_per_key(), N = geometry_.tokens(s).at.N;
-  pack(s, g, rooms_[thread]);
-  for (std::int64_t h = g * R; h < (g + 1) * R; ++h) {
-    for (std::int64_t first = 0; first < N; first += block_rows) {
-      run_block({s, h, 0}, first, std::min(block_rows, N - first), met_by(s, h),
-                {thread, true, sink});
-    }
-  }
+  run_blocks(s, g, {thread, true, sink});
 }
 
 /// The queries of a span, head by head: they share k'.
@@ -187,13 +195,16 @@ void Forward::run_span(std::int64_t s, std::int64_t g, std::int64_t span, const 
   if (rows.first >= rows.last) return;
   Room& room = rooms_[call.thread];
   const std::int64_t R = p_.heads_per_key(), n = geometry_.tokens(s).sees[rows.last - 1];
-  pack_keys({s, g * R, span}, n, room.keys.data(), room.own.data(), room);
+  const std::int64_t at_hand = slot(s, g, call.thread);
+  float* raw = geometry_.whitens() ? keys_.data() + (at_hand * key_room_) : nullptr;
+  const float* values = values_.data() + (at_hand * value_room_);
+  pack_keys({s, g * R, span}, n, room.keys.data(), room.own.data(), raw, room);
   for (std::int64_t r = 0; r < R; ++r) {
     const Meeting at{s, g * R + r, span};
     complete_bias(at, n, room.b.data(), room.own.data());
     for (std::int64_t first = rows.first; first < rows.last; first += block_rows) {
       run_block(at, first, std::min(block_rows, rows.last - first),
-                {room.keys.data(), room.b.data(), n}, call);
+                {room.keys.data(), values, room.b.data(), n}, call);
     }
   }
 }
@@ -202,7 +213,6 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
                         const Call& call) {
   const Tokens& tokens = geometry_.tokens(at.s);
   Room& room = rooms_[call.thread];
-  const std::int64_t G = p_.size.G, g = geometry_.key_head(at.h);
   geometry_.queries(at, first, rows, room.q.data(), room.m.data(), room.r.data());
   ForwardBlock block{};
   block.q = room.q.data();
@@ -210,7 +220,7 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.r = room.r.data();
   block.sees = tokens.sees.data() + first;
   block.keys = met.keys;
-  block.values = values_.data() + ((at.s * G + g) * value_room_);
+  block.values = met.values;
   block.value_rows = tokens.n;
   block.bias = met.b;
   block.biased = biased_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward pass of weightings that look at scores: keys and values packed once a head (under a
 // prefix full metric once a span), then block by block of queries. Blocks write to different
-// places, so the bits do not depend on who runs them.
+// places, so the bits do not depend on who runs them. Where heads are many, a thread takes whole
+// ones: what it packs stays near it.
 #pragma once
 
 #include "cpu/geometry.hpp"
@@ -67,7 +68,7 @@ class Forward {
   };
   /// What a block of queries meets.
   struct Met {
-    const float *keys, *b;
+    const float *keys, *values, *b;
     std::int64_t n;
   };
 
@@ -84,15 +85,20 @@ class Forward {
     std::span<float> last;  // (block_rows)
   };
 
-  void pack_values(std::int64_t s, std::int64_t g, Room& room);
+  /// Where a head's packed lines are kept.
+  std::int64_t slot(std::int64_t s, std::int64_t g, int thread) const {
+    return by_heads_ ? thread : s * p_.size.G + g;
+  }
+  void pack_values(std::int64_t s, std::int64_t g, float* values, Room& room);
   void pack_raw_keys(std::int64_t s, std::int64_t g, float* keys, Room& room);
-  void pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b, Room& room);
+  void pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b, float* raw, Room& room);
   /// b and its padding of head h, from the metric's own.
   void complete_bias(const Meeting& at, std::int64_t n, float* b, const float* own) const;
-  void pack(std::int64_t s, std::int64_t g, Room& room);
-  Met met_by(std::int64_t s, std::int64_t h) const;
+  void pack(std::int64_t s, std::int64_t g, int thread);
+  Met met_by(std::int64_t s, std::int64_t h, int thread) const;
   void run_block(const Meeting& at, std::int64_t first, std::int64_t rows, const Met& met,
                  const Call& call);
+  void run_blocks(std::int64_t s, std::int64_t g, const Call& call);
   void run_span(std::int64_t s, std::int64_t g, std::int64_t span, const Call& call);
 
   const Problem& p_;
@@ -100,11 +106,12 @@ class Forward {
   const Geometry& geometry_;
   Weigher weigher_;
   bool biased_ = false;         // whether b is more than padding
+  bool by_heads_ = false;       // whether a thread takes whole heads
   std::int64_t key_room_ = 0;   // floats of a head's packed keys
   std::int64_t bias_room_ = 0;  // of its b
   std::int64_t value_room_ = 0;
-  std::span<float> keys_;       // (sequences, G, key_room)
-  std::span<float> values_;     // (sequences, G, value_room)
+  std::span<float> keys_;       // (slots, key_room)
+  std::span<float> values_;     // (slots, value_room)
   std::span<float> b_;          // (sequences, H, bias_room)
   std::span<float> positions_;  // (sequences, bias_room)
   std::span<Room> rooms_;

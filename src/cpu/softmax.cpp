@@ -31,19 +31,6 @@ static std::int64_t forward_scratch(std::int64_t D, std::int64_t E) {
   return block_rows * (2 * D + stride + padded(E, panel) + 3 + 5 * lanes);
 }
 
-static void pack_keys(float* to, const float* from, std::int64_t n, std::int64_t D) {
-  for (long j = 0; j < n; j += panel) {
-    float* out = to + j * D;
-    const long count = n - j < panel ? n - j : panel;
-    for (long i = 0; i < count; ++i) {
-      for (long d = 0; d < D; ++d) out[d * panel + i] = from[(j + i) * D + d];
-    }
-    for (long d = 0; d < D && count < panel; ++d) {
-      for (long i = count; i < panel; ++i) out[d * panel + i] = 0;
-    }
-  }
-}
-
 /// Scores of one tile once more, before anything was subtracted from them.
 static __attribute__((noinline)) void score_again(float* tile, const Running& run,
                                                   const ForwardBlock& block, long r0, long key) {
@@ -262,6 +249,9 @@ static void softmax_forward(const ForwardBlock& block) {
 
 // softmax_backward.cpp
 void softmax_backward(const BackwardBlock& block);
+
+// pack.cpp
+void pack_keys(float* to, const float* from, std::int64_t n, std::int64_t D);
 void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E);
 
 // whiten.cpp

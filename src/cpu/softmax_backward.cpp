@@ -143,22 +143,6 @@ static void score_whole(const BackwardBlock& block) {
   }
 }
 
-void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E);
-void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E) {
-  constexpr long width = 8;  // independent sums hide the latency
-  for (long r = 0; r < rows; r += width) {
-    const long count = rows - r < width ? rows - r : width;
-    float sum[width] = {};
-    for (long e = 0; e < E; ++e) {
-      for (long i = 0; i < count; ++i) {
-        const long at = (r + i) * E + e;
-        sum[i] = fma_one(b[at], a[at], sum[i]);
-      }
-    }
-    for (long i = 0; i < count; ++i) to[r + i] = sum[i];
-  }
-}
-
 void softmax_backward(const BackwardBlock& block);
 void softmax_backward(const BackwardBlock& block) {
   block.whole ? score_whole(block) : score_tiles(block);

@@ -52,4 +52,27 @@ FOCI_INLINE V times_power(V p, V t) {
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), shifted));
 }
 
+/// Rows become columns.
+FOCI_INLINE void transpose(V (&x)[lanes]) {
+  V y[lanes];
+#pragma GCC unroll 4
+  for (int i = 0; i < lanes; i += 2) {
+    y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+    y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < lanes; i += 4) {  // now halves hold four rows of one column each
+    x[i] = _mm256_shuffle_ps(y[i], y[i + 2], 0x44);
+    x[i + 1] = _mm256_shuffle_ps(y[i], y[i + 2], 0xee);
+    x[i + 2] = _mm256_shuffle_ps(y[i + 1], y[i + 3], 0x44);
+    x[i + 3] = _mm256_shuffle_ps(y[i + 1], y[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const V a = x[i], b = x[i + 4];
+    x[i] = _mm256_permute2f128_ps(a, b, 0x20);
+    x[i + 4] = _mm256_permute2f128_ps(a, b, 0x31);
+  }
+}
+
 }  // namespace foci::cpu::avx2

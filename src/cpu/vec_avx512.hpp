@@ -51,4 +51,42 @@ FOCI_INLINE V times_power(V p, V t) {
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), shifted));
 }
 
+/// Rows become columns.
+FOCI_INLINE void transpose(V (&x)[lanes]) {
+  const auto low = [](V a, V b) { return _mm512_maskz_unpacklo_ps(0xffff, a, b); };
+  const auto high = [](V a, V b) { return _mm512_maskz_unpackhi_ps(0xffff, a, b); };
+  const auto low_pairs = [](V a, V b) {
+    return _mm512_castpd_ps(
+        _mm512_maskz_unpacklo_pd(0xff, _mm512_castps_pd(a), _mm512_castps_pd(b)));
+  };
+  const auto high_pairs = [](V a, V b) {
+    return _mm512_castpd_ps(
+        _mm512_maskz_unpackhi_pd(0xff, _mm512_castps_pd(a), _mm512_castps_pd(b)));
+  };
+  const auto even = [](V a, V b) { return _mm512_maskz_shuffle_f32x4(0xffff, a, b, 0x88); };
+  const auto odd = [](V a, V b) { return _mm512_maskz_shuffle_f32x4(0xffff, a, b, 0xdd); };
+  V y[lanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < lanes; i += 2) {
+    y[i] = low(x[i], x[i + 1]);
+    y[i + 1] = high(x[i], x[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < lanes; i += 4) {  // now quarters hold four rows of one column each
+    x[i] = low_pairs(y[i], y[i + 2]);
+    x[i + 1] = high_pairs(y[i], y[i + 2]);
+    x[i + 2] = low_pairs(y[i + 1], y[i + 3]);
+    x[i + 3] = high_pairs(y[i + 1], y[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const V a = even(x[i], x[i + 4]), b = odd(x[i], x[i + 4]);
+    const V c = even(x[i + 8], x[i + 12]), d = odd(x[i + 8], x[i + 12]);
+    x[i] = even(a, c);
+    x[i + 4] = even(b, d);
+    x[i + 8] = odd(a, c);
+    x[i + 12] = odd(b, d);
+  }
+}
+
 }  // namespace foci::cpu::avx512

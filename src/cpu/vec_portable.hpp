@@ -52,4 +52,10 @@ FOCI_INLINE V times_power(V p, V t) {
   return x;
 }
 
+/// Rows become columns.
+FOCI_INLINE void transpose(V (&x)[lanes]) {
+  const V a = x[0], b = x[1], c = x[2], d = x[3];
+  for (int i = 0; i < lanes; ++i) x[i] = V{a[i], b[i], c[i], d[i]};
+}
+
 }  // namespace foci::cpu::portable

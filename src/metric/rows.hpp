@@ -118,6 +118,10 @@ void load(T* to, const View& from, const Index& index, std::int64_t count) {
   with_type(from.dtype, [&]<class S>(S*) {
     const S* p = address<S>(from, index);
     const std::int64_t step = from.strides[from.rank - 1];
+    if (step == 1) {
+      for (std::int64_t d = 0; d < count; ++d) to[d] = convert<T>(p[d]);
+      return;
+    }
     for (std::int64_t d = 0; d < count; ++d) to[d] = convert<T>(p[d * step]);
   });
 }
@@ -128,6 +132,10 @@ void store(const View& to, const Index& index, const T* from, std::int64_t count
   with_type(to.dtype, [&]<class S>(S*) {
     S* p = address<S>(to, index);
     const std::int64_t step = to.strides[to.rank - 1];
+    if (step == 1) {
+      for (std::int64_t d = 0; d < count; ++d) p[d] = convert<S>(from[d]);
+      return;
+    }
     for (std::int64_t d = 0; d < count; ++d) p[d * step] = convert<S>(from[d]);
   });
 }
