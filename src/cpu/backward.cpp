@@ -49,14 +49,16 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
   const std::int64_t S = problem.sequences, M = problem.longest_m, N = problem.longest_n;
   const std::int64_t each_dq = query_blocks_ * block_rows * padded_D_;
   parts_ = parts_of(problem, S * z.H * each_dq);
+  by_heads_ = parts_ == 1 && (S * z.G >= 4 * threads || S * z.G % threads == 0);
   whole_ = !wants_notes(problem);
   biased_ = problem.from.key_bias || geometry.has_bias();
   wants_db_ = problem.from.key_bias || geometry.wants_db();
   wants_dr_ = geometry.wants_dr();
   wants_dm_ = geometry.wants_dm();
   late_ = problem.through || geometry.has_spans();
-  dq_ = arena.take<float>(S, z.H, parts_, each_dq);
-  dm_ = arena.take<float>(wants_dm_ ? S : 0, z.H, parts_, each_dq);
+  const std::int64_t heads = by_heads_ ? threads * problem.heads_per_key() : S * z.H;
+  dq_ = arena.take<float>(heads, parts_, each_dq);
+  dm_ = arena.take<float>(wants_dm_ ? heads : 0, parts_, each_dq);
   dr_ = arena.take<float>(wants_dr_ ? S : 0, z.H, parts_, N);
   db_ = arena.take<float>(wants_db_ ? S : 0, z.H, M);
   span_db_ = arena.take<float>(geometry.wants_db() ? S : 0, z.H, M);
@@ -91,9 +93,10 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
 }
 
 float* Backward::panels_of(std::span<float> array, const Meeting& at, std::int64_t part,
-                           std::int64_t first) const {
-  const std::int64_t size = query_blocks_ * block_rows * padded_D_;
-  return array.data() + (((at.s * p_.size.H + at.h) * parts_ + part) * size + first * padded_D_);
+                           std::int64_t first, int thread) const {
+  const std::int64_t size = query_blocks_ * block_rows * padded_D_, R = p_.heads_per_key();
+  const std::int64_t head = by_heads_ ? thread * R + at.h % R : at.s * p_.size.H + at.h;
+  return array.data() + ((head * parts_ + part) * size + first * padded_D_);
 }
 
 Gathered Backward::late(std::int64_t s, std::int64_t g) const {
@@ -116,9 +119,11 @@ void Backward::run(const Gradients& to, Executor* threads) {
   for (std::int64_t span = 0; span < geometry_.spans(); ++span) {
     for (auto* array : {&dr_, &span_db_}) std::fill(array->begin(), array->end(), 0.0f);
     each(threads, S * G * parts_, [&](std::int64_t i, int t) {
-      run_part(to, {i / (G * parts_), i / parts_ % G, span, i % parts_, 0, 0}, t);
+      const std::int64_t s = i / (G * parts_), g = i / parts_ % G;
+      run_part(to, {s, g, span, i % parts_, 0, 0, t});
+      if (by_heads_) finish_queries(to, {s, g * p_.heads_per_key(), span}, t);
     });
-    each(threads, S * G, [&](std::int64_t i, int t) {
+    each(threads, by_heads_ ? 0 : S * G, [&](std::int64_t i, int t) {
       finish_queries(to, {i / G, i % G * p_.heads_per_key(), span}, t);
     });
   }
@@ -134,15 +139,15 @@ void Backward::run(const Gradients& to, Executor* threads) {
 }
 
 /// One part of a key head's keys against all queries of a span.
-void Backward::run_part(const Gradients& to, Work work, int thread) {
+void Backward::run_part(const Gradients& to, Work work) {
   const Tokens& tokens = geometry_.tokens(work.s);
   const Geometry::Rows rows = geometry_.rows(work.s, work.span);
   const std::int64_t R = p_.heads_per_key();
   for (std::int64_t r = 0; r < R; ++r) {
     const std::int64_t size = padded(rows.last - rows.first, block_rows) * padded_D_;
     const Meeting at{work.s, work.g * R + r, 0};
-    std::fill_n(panels_of(dq_, at, work.part, 0), size, 0.0f);
-    if (wants_dm_) std::fill_n(panels_of(dm_, at, work.part, 0), size, 0.0f);
+    std::fill_n(panels_of(dq_, at, work.part, 0, work.thread), size, 0.0f);
+    if (wants_dm_) std::fill_n(panels_of(dm_, at, work.part, 0, work.thread), size, 0.0f);
   }
   if (rows.first >= rows.last && geometry_.has_spans()) return;
   const std::int64_t n = geometry_.has_spans() ? tokens.sees[rows.last - 1] : tokens.n;
@@ -152,7 +157,7 @@ void Backward::run_part(const Gradients& to, Work work, int thread) {
   for (std::int64_t block = begin; block < end; block += together) {
     work.first = block * gradient_keys;
     work.count = std::min(std::min(together, end - block) * gradient_keys, n - work.first);
-    run_keys(to, work, rooms_[thread]);
+    run_keys(to, work, rooms_[work.thread]);
   }
 }
 
@@ -274,8 +279,8 @@ BackwardBlock Backward::block_of(const Meeting& at, const Work& work, std::int64
   block.E = p_.size.E;
   block.weights = room.weights.data();
   block.d_scores = room.d_scores.data();
-  block.dq = panels_of(dq_, at, work.part, first - span.first);
-  if (wants_dm_) block.dm = panels_of(dm_, at, work.part, first - span.first);
+  block.dq = panels_of(dq_, at, work.part, first - span.first, work.thread);
+  if (wants_dm_) block.dm = panels_of(dm_, at, work.part, first - span.first, work.thread);
   block.dm_lines = room.dm_lines.data();
   if (wants_dr_) block.dr = of(dr_, at.s, at.h, parts_ * N) + work.part * N + first;
   return block;

@@ -53,9 +53,10 @@ class Backward {
   struct Work {
     std::int64_t s, g, span, part;
     std::int64_t first, count;  // keys
+    int thread;
   };
 
-  void run_part(const Gradients& to, Work work, int thread);
+  void run_part(const Gradients& to, Work work);
   void run_keys(const Gradients& to, const Work& work, Room& room);
   void pack_keys(const Meeting& at, const Work& work, Room& room);
   void complete_keys(const Meeting& at, const Work& work, Room& room);
@@ -78,10 +79,10 @@ class Backward {
     return array.empty() ? nullptr : array.data() + ((s * p_.size.H + h) * size);
   }
   /// Where query `first` of a span stands in dq_ or dm_.
-  float* panels_of(std::span<float> array, const Meeting& at, std::int64_t part,
-                   std::int64_t first) const;
+  float* panels_of(std::span<float> array, const Meeting& at, std::int64_t part, std::int64_t first,
+                   int thread) const;
   void sum_parts(float* to, std::span<float> array, const Meeting& at, std::int64_t first,
-                 std::int64_t rows) const;
+                 std::int64_t rows, int thread) const;
   Gathered late(std::int64_t s, std::int64_t g) const;
 
   const Problem& p_;
@@ -92,9 +93,11 @@ class Backward {
   std::int64_t D_, L_;  // head size, width of the lines that dk sums up
   std::int64_t padded_D_, padded_E_, padded_L_;
   std::int64_t parts_, query_blocks_;
-  bool whole_;  // one key block has all keys: it needs no notes
+  bool by_heads_;  // whether a thread takes whole heads
+  bool whole_;     // one key block has all keys: it needs no notes
   bool biased_, wants_db_, wants_dr_, wants_dm_, late_;
-  std::span<float> dq_, dm_;  // (sequences, H, parts, query_blocks) column panels
+  std::span<float> dq_, dm_;  // (sequences, H, parts, query_blocks) column panels; by heads
+                              // (threads, heads that share) of them
   std::span<float> dr_;       // (sequences, H, parts, N)
   std::span<float> db_;       // (sequences, H, M)
   std::span<float>

@@ -72,11 +72,11 @@ void Backward::finish_queries(const Gradients& to, Meeting at, int thread) {
 
 /// Rows of column panels (rows,D), summed over the parts.
 void Backward::sum_parts(float* to, std::span<float> array, const Meeting& at, std::int64_t first,
-                         std::int64_t rows) const {
+                         std::int64_t rows, int thread) const {
   const std::int64_t panel = isa_.panel, begin = geometry_.rows(at.s, at.span).first;
-  float* sum = panels_of(array, at, 0, first - begin);
+  float* sum = panels_of(array, at, 0, first - begin, thread);
   for (std::int64_t part = 1; part < parts_; ++part) {
-    const float* more = panels_of(array, at, part, first - begin);
+    const float* more = panels_of(array, at, part, first - begin, thread);
     for (std::int64_t i = 0; i < block_rows * padded_D_; ++i) sum[i] += more[i];
   }
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -91,8 +91,8 @@ void Backward::finish_rows(const Gradients& to, const Meeting& at, std::int64_t 
   Room& room = rooms_[thread];
   const Tokens& tokens = geometry_.tokens(at.s);
   const std::int64_t D = D_, N = p_.longest_n;
-  sum_parts(room.rows.data(), dq_, at, first, rows);
-  if (wants_dm_) sum_parts(room.lines.data(), dm_, at, first, rows);
+  sum_parts(room.rows.data(), dq_, at, first, rows, thread);
+  if (wants_dm_) sum_parts(room.lines.data(), dm_, at, first, rows, thread);
   for (std::int64_t i = 0; i < rows && wants_dr_; ++i) {
     room.dr[i] = 0;
     for (std::int64_t part = 0; part < parts_; ++part)
