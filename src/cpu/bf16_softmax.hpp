@@ -174,23 +174,18 @@ static Running start(const NarrowForward& block, long tile, long scores) {
   run.D = padded(block.D, 32);
   run.E = padded(block.E, panel);
   run.scale = block.scale * log2_of_e;
-  constexpr std::uintptr_t page = 4096;
-  std::uintptr_t room = (reinterpret_cast<std::uintptr_t>(block.scratch) + page - 1) / page * page;
-  const auto take = [&room]<class T>(T*& piece, long count) {
-    piece = reinterpret_cast<T*>(room);
-    room += (count * sizeof(T) + 63) / 64 * 64;
-  };
-  take(run.scores, scores);
-  take(run.weights, block_rows * stride);
-  take(run.o, block_rows * run.E);
-  take(run.sum, block_rows * lanes);
-  take(run.squares, block_rows * lanes);
-  take(run.scored, block_rows * lanes);
-  take(run.best, block_rows * lanes);
-  take(run.best_at, block_rows * lanes);
-  take(run.low, block_rows);
-  take(run.sees, block_rows);
-  take(run.q, most_parts * block_rows * run.D);
+  Room room(block.scratch, 4096);
+  room.take(run.scores, scores);
+  room.take(run.weights, block_rows * stride);
+  room.take(run.o, block_rows * run.E);
+  room.take(run.sum, block_rows * lanes);
+  room.take(run.squares, block_rows * lanes);
+  room.take(run.scored, block_rows * lanes);
+  room.take(run.best, block_rows * lanes);
+  room.take(run.best_at, block_rows * lanes);
+  room.take(run.low, block_rows);
+  room.take(run.sees, block_rows);
+  room.take(run.q, most_parts * block_rows * run.D);
   for (long i = 0; i < run.rows * lanes; ++i) run.sum[i] = 0;
   for (long i = 0; i < run.rows * lanes && block.statistics; ++i) {
     run.squares[i] = run.scored[i] = run.best_at[i] = 0;

@@ -10,6 +10,21 @@ static constexpr int most_parts = 3;  // of a float: three times eight bits
 
 static inline long padded(long x, long to) { return (x + to - 1) / to * to; }
 
+/// Memory handed out in lines of 64 bytes, the first at a multiple of `align` bytes.
+struct Room {
+  char* left;
+
+  Room(float* from, std::uintptr_t align) : left(reinterpret_cast<char*>(from)) {
+    const std::uintptr_t over = reinterpret_cast<std::uintptr_t>(from) % align;
+    left += over == 0 ? 0 : align - over;
+  }
+  template <class T>
+  void take(T*& piece, long count) {
+    piece = reinterpret_cast<T*>(left);
+    left += padded(count * long(sizeof(T)), 64);
+  }
+};
+
 static inline float widen(std::uint16_t x) {
   return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(int(unsigned(x) << 16))));
 }

@@ -33,7 +33,7 @@ static void product(const Product& of) {
   for (long r = 0; r < of.rows; r += tile_rows) {
     V c[tile_rows][2];
 #pragma GCC unroll 8
-    for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
+    for (auto& row : c) row[0] = row[1] = all(0.0f);
     for (int part = of.parts - 1; part >= 0; --part) {
       multiply(c, of.a + part * of.a_part + r * of.a_step, of.a_step, of.b + part * of.b_part,
                (of.depth + 1) / 2);

@@ -105,7 +105,9 @@ void softmax_backward(const NarrowBackward& block);
 
 #define FOCI_NAME_OF(isa) FOCI_QUOTED(isa)
 #define FOCI_QUOTED(isa) #isa
+#if defined(FOCI_AMX_EMULATED)
 extern const NarrowKernels kernels;
+#endif
 const NarrowKernels kernels = {
     .name = FOCI_NAME_OF(FOCI_NARROW),
     .panel = panel,

@@ -85,20 +85,16 @@ struct Desk {
 
 static Desk set_desk(float* scratch) {
   Desk desk;
-  std::uintptr_t room = (reinterpret_cast<std::uintptr_t>(scratch) + 63) / 64 * 64;
-  const auto take = [&room]<class T>(T*& piece, long count) {
-    piece = reinterpret_cast<T*>(room);
-    room += (count * sizeof(T) + 63) / 64 * 64;
-  };
-  take(desk.products, 2 * tile_size);
-  take(desk.weights, tall * stride);
-  take(desk.scaled, tall * stride);
-  take(desk.turned, block_rows * stride);
-  take(desk.low, block_rows);
-  take(desk.minus_delta, block_rows);
-  take(desk.from, gradient_keys);
-  take(desk.sees, block_rows);
-  take(desk.bias, gradient_keys);
+  Room room(scratch, 64);
+  room.take(desk.products, 2 * tile_size);
+  room.take(desk.weights, tall * stride);
+  room.take(desk.scaled, tall * stride);
+  room.take(desk.turned, block_rows * stride);
+  room.take(desk.low, block_rows);
+  room.take(desk.minus_delta, block_rows);
+  room.take(desk.from, gradient_keys);
+  room.take(desk.sees, block_rows);
+  room.take(desk.bias, gradient_keys);
   return desk;
 }
 
