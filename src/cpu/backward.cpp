@@ -33,17 +33,19 @@ bool Backward::wants_notes(const Problem& problem) {
 }
 
 Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geometry& geometry,
-                   const Notes& notes, int threads)
+                   const Notes& notes, int threads, const NarrowKernels* narrow)
     : p_(problem),
       isa_(isa),
       geometry_(geometry),
       notes_(notes),
+      narrow_(wants_notes(problem) ? narrow : nullptr),
+      panel_(narrow_ ? narrow_->panel : isa.panel),
       weigher_(weigher_of(problem.how.weighting, isa)),
       D_(problem.size.D),
       L_(geometry.line_width()),
-      padded_D_(padded(D_, isa.panel)),
-      padded_E_(padded(problem.size.E, isa.panel)),
-      padded_L_(padded(L_, isa.panel)),
+      padded_D_(padded(D_, panel_)),
+      padded_E_(padded(problem.size.E, panel_)),
+      padded_L_(padded(L_, panel_)),
       query_blocks_(blocks_of(problem.longest_n, block_rows)) {
   const auto& z = problem.size;
   const std::int64_t S = problem.sequences, M = problem.longest_m, N = problem.longest_n;
@@ -52,7 +54,7 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
   by_heads_ = parts_ == 1 && (S * z.G >= 4 * threads || S * z.G % threads == 0);
   whole_ = !wants_notes(problem);
   biased_ = problem.from.key_bias || geometry.has_bias();
-  wants_db_ = problem.from.key_bias || geometry.wants_db();
+  wants_db_ = (problem.from.key_bias && !narrow_) || geometry.wants_db();
   wants_dr_ = geometry.wants_dr();
   wants_dm_ = geometry.wants_dm();
   late_ = problem.through || geometry.has_spans();
@@ -67,29 +69,34 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
   late_v_ = arena.take<float>(2, late_ ? S : 0, z.G, M, z.E);
   rooms_ = arena.take<Room>(threads);
   geometry.take_gradient(arena);
-  const std::int64_t wide = std::max(L_, z.E), block = together * gradient_stride;
-  for (int t = 0; t < threads; ++t) {
-    Room room;
-    room.keys = arena.take<float>(block, D_);
-    room.values = arena.take<float>(block, z.E);
-    room.key_lines = arena.take<float>(block, padded_D_);
-    room.dk = arena.take<float>(block, padded_L_);
-    room.dv = arena.take<float>(block, padded_E_);
-    for (auto* q : {&room.q, &room.m, &room.dm_lines})
-      *q = arena.take<float>(block_rows, padded_D_);
-    room.q_lines = arena.take<float>(block_rows, padded_L_);
-    room.d_o = arena.take<float>(block_rows, padded_E_);
-    room.rows = arena.take<float>(block_rows, wide);
-    room.lines = arena.take<float>(most_keys, wide);
-    room.more = arena.take<float>(geometry.kind() == Kind::product ? 0 : most_keys, z.D);
-    room.dk_lines = arena.take<float>(most_keys, z.D);
-    for (auto* keys : {&room.own, &room.b, &room.db, &room.at}) *keys = arena.take<float>(block);
-    for (auto* rows : {&room.low, &room.minus_delta, &room.inverse, &room.dr, &room.last})
-      *rows = arena.take<float>(block_rows + isa.tile_rows);
-    for (auto* tile : {&room.weights, &room.d_scores})
-      *tile = arena.take<float>(block_rows + isa.tile_rows, gradient_stride);
-    put(rooms_, t, room);
-  }
+  for (int t = 0; t < threads; ++t) put(rooms_, t, take_room(arena));
+}
+
+Backward::Room Backward::take_room(Arena& arena) const {
+  const std::int64_t D = p_.size.D, E = p_.size.E, wide = std::max(L_, E);
+  const std::int64_t block = together * gradient_stride, packed = narrow_ ? 0 : block;
+  const std::int64_t rows = narrow_ ? 0 : block_rows, padded_rows = block_rows + isa_.tile_rows;
+  Room room;
+  if (narrow_) room.narrow = take_narrow(arena);
+  room.keys = arena.take<float>(packed, D);
+  room.values = arena.take<float>(packed, E);
+  room.key_lines = arena.take<float>(packed, padded_D_);
+  room.dk = arena.take<float>(block, padded_L_);
+  room.dv = arena.take<float>(block, padded_E_);
+  room.q = arena.take<float>(block_rows, padded_D_);
+  for (auto* q : {&room.m, &room.dm_lines}) *q = arena.take<float>(rows, padded_D_);
+  room.q_lines = arena.take<float>(rows, padded_L_);
+  room.d_o = arena.take<float>(rows, padded_E_);
+  room.rows = arena.take<float>(block_rows, wide);
+  room.lines = arena.take<float>(most_keys, wide);
+  room.more = arena.take<float>(geometry_.kind() == Kind::product ? 0 : most_keys, D);
+  room.dk_lines = arena.take<float>(most_keys, D);
+  for (auto* keys : {&room.own, &room.b, &room.db, &room.at}) *keys = arena.take<float>(block);
+  for (auto* line : {&room.low, &room.minus_delta, &room.inverse, &room.dr, &room.last})
+    *line = arena.take<float>(padded_rows);
+  for (auto* tile : {&room.weights, &room.d_scores})
+    *tile = arena.take<float>(narrow_ ? 0 : padded_rows, gradient_stride);
+  return room;
 }
 
 float* Backward::panels_of(std::span<float> array, const Meeting& at, std::int64_t part,
@@ -162,21 +169,16 @@ void Backward::run_part(const Gradients& to, Work work) {
 }
 
 void Backward::run_keys(const Gradients& to, const Work& work, Room& room) {
-  const Tokens& tokens = geometry_.tokens(work.s);
-  const std::int64_t E = p_.size.E, R = p_.heads_per_key();
-  const float* v = tokens.lines(p_.from.v, work.g, work.first, work.count, E, room.lines.data());
-  for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
-    isa_.pack_keys(room.values.data() + (j / gradient_keys * gradient_stride * E), v + j * E,
-                   std::min(gradient_keys, work.count - j), E);
-  }
+  const std::int64_t R = p_.heads_per_key();
   const std::int64_t slots = blocks_of(work.count, gradient_keys) * gradient_stride;
   std::fill_n(room.dk.begin(), slots * padded_L_, 0.0f);
   std::fill_n(room.dv.begin(), slots * padded_E_, 0.0f);
   std::fill_n(room.dk_lines.begin(), work.count * p_.size.D, 0.0f);
   for (std::int64_t r = 0; r < R; ++r) {
     const Meeting at{work.s, work.g * R + r, work.span};
-    if (r == 0) pack_keys(at, work, room);
-    meet_queries(to, at, work, room);
+    if (r == 0) narrow_ ? pack_narrow(work, room) : pack_keys(at, work, room);
+    complete_keys(at, work, room);
+    narrow_ ? meet_narrow(to, at, work, room) : meet_queries(to, at, work, room);
     if (wants_db_) keep_bias(at, work, room);
     if (r == R - 1) unfold_keys(at, work, room);
   }
@@ -184,6 +186,13 @@ void Backward::run_keys(const Gradients& to, const Work& work, Room& room) {
 }
 
 void Backward::pack_keys(const Meeting& at, const Work& work, Room& room) {
+  const std::int64_t E = p_.size.E;
+  const float* v = geometry_.tokens(work.s).lines(p_.from.v, work.g, work.first, work.count, E,
+                                                  room.lines.data());
+  for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
+    isa_.pack_keys(room.values.data() + (j / gradient_keys * gradient_stride * E), v + j * E,
+                   std::min(gradient_keys, work.count - j), E);
+  }
   const float* k = geometry_.keys(at, work.first, work.count, room.lines.data(), room.own.data(),
                                   room.more.data());
   for (std::int64_t j = 0; j < work.count; j += gradient_keys) {
@@ -289,7 +298,6 @@ BackwardBlock Backward::block_of(const Meeting& at, const Work& work, std::int64
 void Backward::meet_queries(const Gradients& to, const Meeting& at, const Work& work, Room& room) {
   const Tokens& tokens = geometry_.tokens(at.s);
   const Geometry::Rows span = geometry_.rows(at.s, at.span);
-  complete_keys(at, work, room);
   for (std::int64_t first = span.first; first < span.last; first += block_rows) {
     const std::int64_t rows = std::min(block_rows, span.last - first);
     const std::int64_t seen = tokens.sees[first + rows - 1];

@@ -11,9 +11,9 @@ namespace foci::cpu {
 
 /// What the rows of a forward pass leave behind, (sequences, H, N) each.
 struct Notes {
-  std::span<float> low;          // softmax: -shift; else r
+  std::span<float> low;          // softmax: -shift, over bf16 -lse; else r
   std::span<float> minus_delta;  // minus sum_j a_ij da_ij, da times `inverse` for softmax
-  std::span<float> inverse;      // softmax: 1 / sum; else 1 / by
+  std::span<float> inverse;      // softmax: 1 / sum, over bf16 1; else 1 / by
   std::span<float> room;         // (threads, 2, block_rows, max(D,E))
 
   static Notes take(Arena& arena, const Problem& p, int threads);
@@ -21,8 +21,9 @@ struct Notes {
 
 class Backward {
  public:
+  /// narrow: like Forward, without dkey_bias; not looked at where wants_notes() says no.
   Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geometry& geometry,
-           const Notes& notes, int threads);
+           const Notes& notes, int threads, const NarrowKernels* narrow = nullptr);
 
   /// Whether the rows' notes are looked at.
   static bool wants_notes(const Problem& problem);
@@ -34,6 +35,13 @@ class Backward {
   static constexpr std::int64_t together = 4;
   static constexpr std::int64_t most_keys = together * gradient_keys;
 
+  /// What kernels over bf16 work with instead of packed floats.
+  struct NarrowRoom {
+    std::span<float> keys;     // with their values, block by block
+    std::span<float> queries;  // with d_o
+    std::span<float> scratch;
+    std::span<Bf16> lines;  // (2, gradient_keys, max(D,E)) on their way
+  };
   struct Room {
     std::span<float> keys, values;       // packed, block by block
     std::span<float> key_lines;          // column panels, block by block
@@ -48,6 +56,7 @@ class Backward {
     std::span<float> inverse, dr, last;  // likewise
     std::span<float> weights, d_scores;
     std::span<float> dk, dv;  // column panels, block by block
+    NarrowRoom narrow;
   };
   /// Some keys of a head against the queries of a span.
   struct Work {
@@ -56,6 +65,7 @@ class Backward {
     int thread;
   };
 
+  Room take_room(Arena& arena) const;
   void run_part(const Gradients& to, Work work);
   void run_keys(const Gradients& to, const Work& work, Room& room);
   void pack_keys(const Meeting& at, const Work& work, Room& room);
@@ -65,6 +75,12 @@ class Backward {
   void meet_queries(const Gradients& to, const Meeting& at, const Work& work, Room& room);
   void pack_queries(const Gradients& to, const Meeting& at, std::int64_t first, std::int64_t rows,
                     Room& room);
+  // narrow_backward.cpp
+  NarrowRoom take_narrow(Arena& arena) const;
+  void pack_narrow(const Work& work, Room& room);
+  void meet_narrow(const Gradients& to, const Meeting& at, const Work& work, Room& room);
+  int pack_narrow_queries(const Gradients& to, const Meeting& at, std::int64_t first,
+                          std::int64_t rows, Room& room);
   void keep_bias(const Meeting& at, const Work& work, const Room& room);
   void unfold_keys(const Meeting& at, const Work& work, Room& room);
   void keep_keys(const Gradients& to, const Work& work, Room& room);
@@ -89,6 +105,8 @@ class Backward {
   const Kernels& isa_;
   Geometry& geometry_;
   Notes notes_;
+  const NarrowKernels* narrow_;
+  std::int64_t panel_;  // columns of a panel, of the kernels in use
   Weigher weigher_;
   std::int64_t D_, L_;  // head size, width of the lines that dk sums up
   std::int64_t padded_D_, padded_E_, padded_L_;

@@ -6,6 +6,7 @@
 #include "cpu/choose.hpp"
 #include "cpu/chunked_passes.hpp"
 #include "cpu/match_dot.hpp"
+#include "cpu/narrow_lines.hpp"
 
 #include <cmath>
 
@@ -25,8 +26,14 @@ bool wants_statistics(const Outputs& to) {
 class NoteTaker {
  public:
   NoteTaker(const Problem& problem, const Kernels& isa, const Geometry& geometry,
-            const Weigher& weigher, const Notes& notes, const View& d_o)
-      : p_(problem), isa_(isa), geometry_(geometry), weigher_(weigher), notes_(notes), d_o_(d_o) {}
+            const Weigher& weigher, const Notes& notes, const View& d_o, bool narrow)
+      : p_(problem),
+        isa_(isa),
+        geometry_(geometry),
+        weigher_(weigher),
+        notes_(notes),
+        d_o_(d_o),
+        narrow_(narrow) {}
 
   /// Whether the rows that were saved have all the bits that are needed.
   bool knows(const Outputs& saved) const {
@@ -43,6 +50,9 @@ class NoteTaker {
       low[i] = weigher_.softmax ? -block.shift[i] : block.r[i];
       inverse[i] = by == 0 ? 0.0f : 1 / by;
       if (weigher_.softmax && by == 0) low[i] = padding;  // nothing was seen
+      if (!narrow_) continue;
+      low[i] = -block.by[i];
+      inverse[i] = 1;
     }
     note({result.s, result.h, 0}, result.first, block.rows, {block.o, low, inverse}, thread);
   }
@@ -102,6 +112,7 @@ class NoteTaker {
   const Weigher& weigher_;
   const Notes& notes_;
   const View& d_o_;
+  bool narrow_;  // whether kernels over bf16 will read the notes
 };
 
 }  // namespace
@@ -116,13 +127,17 @@ std::size_t workspace(const Problem& problem, int threads) {
   Arena arena;
   Geometry geometry(arena, problem, isa, threads);
   const Notes notes = Notes::take(arena, problem, threads);
-  const Arena base = arena;  // the two passes take turns
-  Arena again = arena;
-  const Forward forward(arena, problem, isa, geometry, threads);
-  const Backward backward(again, problem, isa, geometry, notes, threads);
-  std::size_t most = std::max(arena.used(), again.used());
+  const auto room = [&](const NarrowKernels* narrow) {
+    Arena one = arena, other = arena;  // the two passes take turns
+    const Forward forward(one, problem, isa, geometry, threads, narrow);
+    const Backward backward(other, problem, isa, geometry, notes, threads, narrow);
+    return std::max(one.used(), other.used());
+  };
+  const NarrowKernels* narrow = narrow_for(problem, chosen_narrow());
+  std::size_t most = room(narrow);
+  if (narrow && problem.from.key_bias) most = std::max(most, room(nullptr));  // for dkey_bias
   if (problem.match_dot)
-    most = std::max(most, match_dot_room(geometry, problem, isa, base, threads));
+    most = std::max(most, match_dot_room(geometry, problem, isa, arena, threads));
   return most + Arena::alignment;
 }
 
@@ -135,7 +150,8 @@ void forward(const Outputs& to, const Problem& problem, std::span<std::byte> mem
   geometry.estimate(threads, to.metric || to.status);
   if (problem.match_dot) match_dot(geometry, problem, isa, arena, threads);
   geometry.write(to);
-  Forward pass(arena, problem, isa, geometry, count_of(threads));
+  const NarrowKernels* narrow = narrow_for(problem, chosen_narrow());
+  Forward pass(arena, problem, isa, geometry, count_of(threads), narrow);
   const auto write = [&](const Forward::Result& result, int) { pass.write(to, result); };
   pass.run(threads, wants_statistics(to), write);
 }
@@ -152,7 +168,9 @@ void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
   Arena again = arena;
   geometry.estimate(threads, false);
   if (problem.match_dot) match_dot(geometry, problem, isa, arena, threads);
-  const NoteTaker taker(problem, isa, geometry, weigher, notes, to.d_o);
+  // What rounding the weights does to minus_delta is too much for dkey_bias, which is not bf16.
+  const NarrowKernels* narrow = to.dkey_bias ? nullptr : narrow_for(problem, chosen_narrow());
+  const NoteTaker taker(problem, isa, geometry, weigher, notes, to.d_o, narrow);
   if (!Backward::wants_notes(problem)) {
     // all there is to know is found on the way
   } else if (taker.knows(saved)) {
@@ -164,9 +182,9 @@ void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
         taker.note_saved(saved, at, first, std::min(block_rows, rows.last - first), thread);
     });
   } else {
-    Forward(arena, problem, isa, geometry, count).run(threads, false, taker);
+    Forward(arena, problem, isa, geometry, count, narrow).run(threads, false, taker);
   }
-  Backward(again, problem, isa, geometry, notes, count).run(to, threads);
+  Backward(again, problem, isa, geometry, notes, count, narrow).run(to, threads);
 }
 
 }  // namespace foci::cpu

@@ -31,18 +31,21 @@ void add_key_bias(float* b, const Problem& p, const Tokens& tokens, std::int64_t
 }
 
 Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const Geometry& geometry,
-                 int threads)
+                 int threads, const NarrowKernels* narrow)
     : p_(problem),
       isa_(isa),
       geometry_(geometry),
+      narrow_(narrow),
+      panel_(narrow ? narrow->panel : isa.panel),
       weigher_(weigher_of(problem.how.weighting, isa)) {
   const auto& z = problem.size;
-  const std::int64_t S = problem.sequences, D = z.D;
+  const std::int64_t S = problem.sequences, M = problem.longest_m, D = z.D;
   const bool spans = geometry.has_spans();
+  if (narrow) pieces_ = blocks_of(M, narrow_piece);
   biased_ = problem.from.key_bias || geometry.has_bias();
-  bias_room_ = padded(problem.longest_m, isa.panel) + isa.panel;
-  key_room_ = bias_room_ * D;
-  value_room_ = problem.longest_m * padded(z.E, isa.panel);
+  bias_room_ = padded(M, panel_) + panel_;
+  key_room_ = narrow ? narrow->keys_room(M, D) : bias_room_ * D;
+  value_room_ = narrow ? narrow->values_room(M, z.E) : M * padded(z.E, isa.panel);
   by_heads_ = !spans && (S * z.G >= 4 * threads || S * z.G % threads == 0);
   const std::int64_t slots = by_heads_ ? threads : S * z.G;
   keys_ = arena.take<float>(spans && !geometry.whitens() ? 0 : slots, key_room_);
@@ -51,7 +54,7 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
   positions_ = arena.take<float>(weigher_.fades ? S : 0, bias_room_);
   rooms_ = arena.take<Room>(threads);
   const std::int64_t more_room =
-      geometry.whitens() ? isa.whitening_room(D) : std::min(pack_rows, problem.longest_m) * D;
+      geometry.whitens() ? isa.whitening_room(D) : std::min(pack_rows, M) * D;
   for (int t = 0; t < threads; ++t) {
     Room room;
     for (auto* rows : {&room.q, &room.m}) *rows = arena.take<float>(block_rows, D);
@@ -60,9 +63,11 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
     room.own = arena.take<float>(bias_room_);
     room.b = arena.take<float>(bias_room_);
     room.keys = arena.take<float>(spans ? key_room_ : 0);
-    room.lines = arena.take<float>(std::min(pack_rows, problem.longest_m), std::max(D, z.E));
+    room.lines = arena.take<float>(narrow ? 0 : std::min(pack_rows, M), std::max(D, z.E));
+    room.narrow_lines = arena.take<Bf16>(narrow ? narrow_piece : 0, std::max(D, z.E));
     room.more = arena.take<float>(geometry.has_bias() ? more_room : 0);
-    room.scratch = arena.take<float>(isa.forward_scratch(D, z.E));
+    room.scratch =
+        arena.take<float>((narrow ? narrow->forward_scratch : isa.forward_scratch)(D, z.E));
     room.rows = arena.take<float>(7, block_rows);
     room.at = arena.take<std::int64_t>(block_rows);
     room.last = arena.take<float>(block_rows);
@@ -115,21 +120,25 @@ void Forward::complete_bias(const Meeting& at, std::int64_t n, float* b, const f
     std::fill_n(b, n, 0.0f);
   }
   add_key_bias(b, p_, geometry_.tokens(at.s), at.h, 0, n);
-  std::fill(b + n, b + padded(n, isa_.panel), padding);
+  std::fill(b + n, b + padded(n, panel_), padding);
 }
 
 /// What every block of a head shares.
-void Forward::pack(std::int64_t s, std::int64_t g, int thread) {
+void Forward::pack(std::int64_t s, std::int64_t g, std::int64_t piece, int thread) {
   const std::int64_t H = p_.size.H, R = p_.heads_per_key(), n = geometry_.tokens(s).n;
   Room& room = rooms_[thread];
   float* keys = keys_.data() + (slot(s, g, thread) * key_room_);
-  pack_values(s, g, values_.data() + (slot(s, g, thread) * value_room_), room);
-  if (geometry_.has_spans()) {
-    if (geometry_.whitens()) pack_raw_keys(s, g, keys, room);
-    return;
+  if (narrow_) {
+    pack_narrow(s, g, piece, thread);
+  } else {
+    pack_values(s, g, values_.data() + (slot(s, g, thread) * value_room_), room);
+    if (geometry_.has_spans()) {
+      if (geometry_.whitens()) pack_raw_keys(s, g, keys, room);
+      return;
+    }
+    pack_keys({s, g * R, 0}, n, keys, room.own.data(), keys, room);
   }
-  pack_keys({s, g * R, 0}, n, keys, room.own.data(), keys, room);
-  for (std::int64_t r = 0; r < R && biased_; ++r) {
+  for (std::int64_t r = 0; r < R && biased_ && piece == 0; ++r) {
     const Meeting at{s, g * R + r, 0};
     complete_bias(at, n, b_.data() + ((s * H + at.h) * bias_room_), room.own.data());
   }
@@ -153,7 +162,7 @@ Forward::Met Forward::met_by(std::int64_t s, std::int64_t h, int thread) const {
 /// All blocks of the heads that share a packed one.
 void Forward::run_blocks(std::int64_t s, std::int64_t g, const Call& call) {
   const std::int64_t R = p_.heads_per_key(), N = geometry_.tokens(s).at.N;
-  pack(s, g, call.thread);
+  for (std::int64_t piece = 0; piece < pieces_; ++piece) pack(s, g, piece, call.thread);
   for (std::int64_t h = g * R; h < (g + 1) * R; ++h) {
     for (std::int64_t first = 0; first < N; first += block_rows)
       run_block({s, h, 0}, first, std::min(block_rows, N - first), met_by(s, h, call.thread), call);
@@ -168,7 +177,8 @@ void Forward::run(Executor* threads, bool statistics, const Sink& sink) {
       run_blocks(i / G, i % G, {t, statistics, sink});
     });
   }
-  each(threads, S * G, [&](std::int64_t i, int t) { pack(i / G, i % G, t); });
+  each(threads, S * G * pieces_,
+       [&](std::int64_t i, int t) { pack(i / pieces_ / G, i / pieces_ % G, i % pieces_, t); });
   if (geometry_.has_spans()) {  // the last see most: they come first
     const std::int64_t spans = geometry_.spans();
     return each(threads, S * G * spans, [&](std::int64_t i, int t) {
@@ -213,9 +223,15 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
                         const Call& call) {
   const Tokens& tokens = geometry_.tokens(at.s);
   Room& room = rooms_[call.thread];
-  geometry_.queries(at, first, rows, room.q.data(), room.m.data(), room.r.data());
-  ForwardBlock block{};
+  NarrowForward block{};
+  block.rows = rows;
+  block.scale = 1;
   block.q = room.q.data();
+  if (narrow_) {
+    place_narrow(block, at, first, room);
+  } else {
+    geometry_.queries(at, first, rows, room.q.data(), room.m.data(), room.r.data());
+  }
   if (geometry_.by_differences(at)) block.m = room.m.data();
   block.r = room.r.data();
   block.sees = tokens.sees.data() + first;
@@ -232,8 +248,6 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
     room.last[i] = seen > 0 ? float(tokens.key_at[seen - 1]) : 0.0f;
     block.fading = {weigher_.slope, positions_.data() + (at.s * bias_room_), room.last.data()};
   }
-  block.scale = 1;
-  block.rows = rows;
   block.n = met.n;
   block.D = p_.size.D;
   block.E = p_.size.E;
@@ -247,7 +261,7 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.shift = block.largest + block_rows;
   block.sum = block.shift + block_rows;
   block.largest_at = room.at.data();
-  weigher_.forward(block);
+  narrow_ ? narrow_->softmax_forward(block) : weigher_.forward(block);
   call.sink({at.s, at.h, first, block}, call.thread);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cpu/geometry.hpp"
+#include "cpu/narrow.hpp"
 
 namespace foci::cpu {
 
@@ -26,6 +27,9 @@ struct Weigher {
   float slope = 0;  // ln(rate)
 };
 Weigher weigher_of(const Weighting& weighting, const Kernels& isa);
+
+/// Keys over bf16 packed at a time; a multiple of a panel and of block_rows.
+inline constexpr std::int64_t narrow_piece = 2 * block_keys;
 
 class Forward {
  public:
@@ -48,8 +52,9 @@ class Forward {
     void (*call_)(const void*, const Result&, int);
   };
 
+  /// narrow: kernels over bf16 for a problem that they can do, see narrow_for(), or nullptr.
   Forward(Arena& arena, const Problem& problem, const Kernels& isa, const Geometry& geometry,
-          int threads);
+          int threads, const NarrowKernels* narrow = nullptr);
 
   /// After Geometry::estimate(): packs, then hands every block's result to `sink`.
   void run(Executor* threads, bool statistics, const Sink& sink);
@@ -82,7 +87,8 @@ class Forward {
     std::span<float> scratch;
     std::span<float> rows;  // (7, block_rows)
     std::span<std::int64_t> at;
-    std::span<float> last;  // (block_rows)
+    std::span<float> last;         // (block_rows)
+    std::span<Bf16> narrow_lines;  // (narrow_piece, max(D, E)) on their way
   };
 
   /// Where a head's packed lines are kept.
@@ -94,17 +100,23 @@ class Forward {
   void pack_keys(const Meeting& at, std::int64_t n, float* keys, float* b, float* raw, Room& room);
   /// b and its padding of head h, from the metric's own.
   void complete_bias(const Meeting& at, std::int64_t n, float* b, const float* own) const;
-  void pack(std::int64_t s, std::int64_t g, int thread);
+  void pack(std::int64_t s, std::int64_t g, std::int64_t piece, int thread);
   Met met_by(std::int64_t s, std::int64_t h, int thread) const;
   void run_block(const Meeting& at, std::int64_t first, std::int64_t rows, const Met& met,
                  const Call& call);
   void run_blocks(std::int64_t s, std::int64_t g, const Call& call);
+  // narrow_forward.cpp: keys and values of a piece, queries of a block
+  void pack_narrow(std::int64_t s, std::int64_t g, std::int64_t piece, int thread);
+  void place_narrow(NarrowForward& block, const Meeting& at, std::int64_t first, Room& room) const;
   void run_span(std::int64_t s, std::int64_t g, std::int64_t span, const Call& call);
 
   const Problem& p_;
   const Kernels& isa_;
   const Geometry& geometry_;
+  const NarrowKernels* narrow_;
+  std::int64_t panel_;  // keys of a panel, of the kernels in use
   Weigher weigher_;
+  std::int64_t pieces_ = 1;     // in which a head is packed
   bool biased_ = false;         // whether b is more than padding
   bool by_heads_ = false;       // whether a thread takes whole heads
   std::int64_t key_room_ = 0;   // floats of a head's packed keys

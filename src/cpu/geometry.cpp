@@ -181,6 +181,18 @@ void Geometry::queries(const Meeting& at, std::int64_t first, std::int64_t rows,
   }
 }
 
+bool Geometry::weighted_queries(const Meeting& at, std::int64_t first, std::int64_t rows,
+                                float* to) const {
+  if (!metric(at, first)) return false;
+  const std::int64_t D = p_.size.D;
+  const float* q = tokens_[at.s].queries(p_.from.q, at.h, first, rows, D, to);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float* m = metric(at, first + i);
+    for (std::int64_t d = 0; d < D; ++d) to[i * D + d] = m[d] * q[i * D + d];
+  }
+  return true;
+}
+
 const float* Geometry::key_lines(const Meeting& at, std::int64_t first, std::int64_t count,
                                  float* to) const {
   const Tokens& tokens = tokens_[at.s];

@@ -87,6 +87,8 @@ class Geometry {
   /// q' (rows,D), m (rows,D) where scores are taken by differences (else it is room), r (rows).
   void queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* q, float* m,
                float* r) const;
+  /// m q (rows,D) where scores are products; false where that is q itself.
+  bool weighted_queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* to) const;
 
   /// What the sums of the way back are made of: key_lines (count,D), in place or in `to`;
   /// query_lines (rows,line_width), false where that is q' itself.

@@ -90,16 +90,13 @@ const Machine& machine() {
 /// What FOCI_ISA names; empty where it does not say.
 std::string_view asked_for() {
   const char* name = std::getenv("FOCI_ISA");
-  if (!name) return {};
-  std::string names;
+  if (!name || !*name) return {};
   for (const char* known : isa_names()) {
     if (std::string_view(known) == name) return known;
-    names.append(names.empty() ? "" : ", ").append(known);
   }
-  if (*name) {
-    throw InvalidArgument("FOCI_ISA is '" + std::string(name) + "'; this machine has: " + names);
-  }
-  return {};
+  std::string names;
+  for (const char* known : isa_names()) names.append(names.empty() ? "" : ", ").append(known);
+  throw InvalidArgument("FOCI_ISA is '" + std::string(name) + "'; this machine has: " + names);
 }
 
 }  // namespace

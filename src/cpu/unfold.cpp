@@ -30,7 +30,7 @@ static void lines_of(float* to, std::span<const float> panels, std::int64_t coun
 
 void Backward::unfold_keys(const Meeting& at, const Work& work, Room& room) {
   const std::int64_t R = p_.heads_per_key();
-  lines_of(room.lines.data(), room.dk, work.count, L_, isa_.panel);
+  lines_of(room.lines.data(), room.dk, work.count, L_, panel_);
   const float* db = of(span_db_, at.s, at.h / R * R, p_.longest_m);
   geometry_.unfold_keys(at, work.first, work.count, room.lines.data(),
                         db ? db + work.first : nullptr, room.dk_lines.data(), room.more.data());
@@ -41,7 +41,7 @@ void Backward::keep_keys(const Gradients& to, const Work& work, Room& room) {
   const Tokens& tokens = geometry_.tokens(work.s);
   const std::int64_t D = p_.size.D, E = p_.size.E;
   const float* dk = room.dk_lines.data();
-  lines_of(room.lines.data(), room.dv, work.count, E, isa_.panel);
+  lines_of(room.lines.data(), room.dv, work.count, E, panel_);
   if (late_) {
     const Gathered gathered = late(work.s, work.g);
     for (std::int64_t i = 0; i < work.count * D; ++i) gathered.dk[work.first * D + i] += dk[i];
@@ -73,7 +73,7 @@ void Backward::finish_queries(const Gradients& to, Meeting at, int thread) {
 /// Rows of column panels (rows,D), summed over the parts.
 void Backward::sum_parts(float* to, std::span<float> array, const Meeting& at, std::int64_t first,
                          std::int64_t rows, int thread) const {
-  const std::int64_t panel = isa_.panel, begin = geometry_.rows(at.s, at.span).first;
+  const std::int64_t panel = panel_, begin = geometry_.rows(at.s, at.span).first;
   float* sum = panels_of(array, at, 0, first - begin, thread);
   for (std::int64_t part = 1; part < parts_; ++part) {
     const float* more = panels_of(array, at, part, first - begin, thread);

@@ -35,7 +35,7 @@ TEST_P(CpuGolden, agrees_by_the_rule) {
     Three three = three_of(file, dtype);
     if (!served(three.ours, how)) GTEST_SKIP() << "not served";
     three.answer(how);
-    on_every_isa([&] {
+    on_every_isa(dtype, [&] {
       Rule rule;
       three.compare(how, rule);
       rule.expect(std::string(name_of(dtype)));

@@ -29,7 +29,7 @@ void expect_rule(const Case& c, const Options& how, DType dtype, const std::stri
       give_metric(three.ours, how.metric);
       if (!served(three.ours, how)) return;
       three.answer(how);
-      on_every_isa([&](const std::string& isa) { three.compare(how, rules[isa]); });
+      on_every_isa(dtype, [&](const std::string& isa) { three.compare(how, rules[isa]); });
     }
   };
   draw(1, few);

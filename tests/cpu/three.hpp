@@ -14,6 +14,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace foci::cases {
 
@@ -81,19 +82,31 @@ class Rule {
   std::map<std::string, Found> found_;
 };
 
-/// Each instruction set the machine has, in turn.
+/// Each instruction set the machine has for tensors of `dtype`, in turn: those over floats, and for
+/// bf16 those over bf16.
 template <class F>
-void on_every_isa(F&& f) {
-  for (const cpu::Kernels* kernels : cpu::available()) {
-    ASSERT_EQ(setenv("FOCI_ISA", kernels->name, 1), 0);
-    SCOPED_TRACE(kernels->name);
-    if constexpr (requires { f(kernels->name); }) {
-      f(kernels->name);
+void on_every_isa(DType dtype, F&& f) {
+  std::vector<const char*> names;
+  for (const cpu::Kernels* kernels : cpu::available()) names.push_back(kernels->name);
+  for (const cpu::NarrowKernels* kernels : cpu::available_narrow()) {
+    if (dtype == DType::bf16) names.push_back(kernels->name);
+  }
+  for (const char* name : names) {
+    ASSERT_EQ(setenv("FOCI_ISA", name, 1), 0);
+    SCOPED_TRACE(name);
+    if constexpr (requires { f(name); }) {
+      f(name);
     } else {
       f();
     }
   }
   unsetenv("FOCI_ISA");
+}
+
+/// Those over floats.
+template <class F>
+void on_every_isa(F&& f) {
+  on_every_isa(DType::f32, f);
 }
 
 struct Three {
