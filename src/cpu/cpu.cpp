@@ -152,6 +152,7 @@ void forward(const Outputs& to, const Problem& problem, std::span<std::byte> mem
   geometry.write(to);
   const NarrowKernels* narrow = narrow_for(problem, chosen_narrow());
   Forward pass(arena, problem, isa, geometry, count_of(threads), narrow);
+  pass.aim(to.o);
   const auto write = [&](const Forward::Result& result, int) { pass.write(to, result); };
   pass.run(threads, wants_statistics(to), write);
 }

@@ -144,6 +144,10 @@ void Forward::pack(std::int64_t s, std::int64_t g, std::int64_t piece, int threa
   }
 }
 
+void Forward::aim(const View& o) {
+  if (o.dtype == DType::f32 && o.strides[3] == 1 && o.strides[2] == p_.size.E) direct_ = o;
+}
+
 void Forward::prepare() {
   for (std::int64_t s = 0; s < p_.sequences; ++s) {
     const Tokens& tokens = geometry_.tokens(s);
@@ -227,8 +231,12 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.rows = rows;
   block.scale = 1;
   block.q = room.q.data();
+  const float* plain = narrow_ ? nullptr : geometry_.plain_queries(at, first, rows, room.r.data());
   if (narrow_) {
     place_narrow(block, at, first, room);
+  } else if (plain) {
+    block.q = plain;
+    block.scale = float(geometry_.scale(at.s, geometry_.key_head(at.h)));
   } else {
     geometry_.queries(at, first, rows, room.q.data(), room.m.data(), room.r.data());
   }
@@ -252,7 +260,8 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.D = p_.size.D;
   block.E = p_.size.E;
   block.scratch = room.scratch.data();
-  block.o = room.o.data();
+  block.o = direct_ ? metric::address<float>(direct_, {tokens.at.b, at.h, tokens.at.q0 + first, 0})
+                    : room.o.data();
   block.by = room.rows.data();
   block.sizes = block.by + block_rows;
   block.squares = block.sizes + block_rows;
@@ -270,7 +279,7 @@ void Forward::write(const Outputs& to, const Result& result) const {
   const Tokens& tokens = geometry_.tokens(result.s);
   for (std::int64_t i = 0; i < block.rows; ++i) {
     const metric::Index at{tokens.at.b, result.h, tokens.at.q0 + result.first + i};
-    metric::store(to.o, at, block.o + i * p_.size.E, p_.size.E);
+    if (!direct_) metric::store(to.o, at, block.o + i * p_.size.E, p_.size.E);
     if (weigher_.softmax) metric::store_one(to.lse, at, block.by[i]);
     if (!block.statistics) continue;
     const float n = float(block.sees[i]);

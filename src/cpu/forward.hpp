@@ -56,6 +56,8 @@ class Forward {
   Forward(Arena& arena, const Problem& problem, const Kernels& isa, const Geometry& geometry,
           int threads, const NarrowKernels* narrow = nullptr);
 
+  /// Blocks write straight into o where its rows lie as theirs do.
+  void aim(const View& o);
   /// After Geometry::estimate(): packs, then hands every block's result to `sink`.
   void run(Executor* threads, bool statistics, const Sink& sink);
   /// What all heads of a sequence share; before run_head().
@@ -127,6 +129,7 @@ class Forward {
   std::span<float> b_;          // (sequences, H, bias_room)
   std::span<float> positions_;  // (sequences, bias_room)
   std::span<Room> rooms_;
+  View direct_;  // o, where blocks write straight into it
 };
 
 }  // namespace foci::cpu

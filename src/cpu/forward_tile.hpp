@@ -25,13 +25,34 @@ struct Scratch {
   }
 };
 
-static void pack_queries(float* to, const float* from, long rows, long D) {
+/// Slivers of `scale` times the rows; padded rows are zero. A line is stored as a whole vector:
+/// what lies behind its tile_rows numbers is written next, and behind the last are `lanes` to
+/// spare.
+static void pack_queries(float* to, const float* from, float scale, long rows, long D) {
   for (long r = 0; r < rows; r += tile_rows) {
-    for (long i = 0; i < tile_rows; ++i) {
-      for (long d = 0; d < D; ++d)
-        to[r * D + d * tile_rows + i] = r + i < rows ? from[(r + i) * D + d] : 0;
+    const float* lines = from + r * D;
+    const long count = rows - r < tile_rows ? rows - r : tile_rows;
+    float* out = to + r * D;
+    long d = 0;
+    for (; d + lanes <= D; d += lanes) {
+      V x[lanes];
+#pragma GCC unroll 16
+      for (long i = 0; i < lanes; ++i)
+        x[i] = i < count ? mul(all(scale), load(lines + i * D + d)) : all(0.0f);
+      transpose(x);
+#pragma GCC unroll 16
+      for (long i = 0; i < lanes; ++i) store(out + (d + i) * tile_rows, x[i]);
+    }
+    for (; d < D; ++d) {
+      for (long i = 0; i < tile_rows; ++i)
+        out[d * tile_rows + i] = i < count ? scale * lines[i * D + d] : 0;
     }
   }
+}
+
+/// Floats that begin() takes.
+static long query_scratch(long D, long E) {
+  return block_rows * (2 * D + stride + padded(E, panel)) + 2 * lanes;
 }
 
 /// Queries packed, outputs at 0.
@@ -40,19 +61,20 @@ static void begin(Queries& run, const ForwardBlock& block, Scratch& scratch) {
   run.E = padded(block.E, panel);
   run.weights = scratch.take(block_rows * stride);
   run.o = scratch.take(block_rows * run.E);
-  run.q = scratch.take(block_rows * block.D);
-  run.m = scratch.take(block_rows * block.D);
-  pack_queries(run.q, block.q, block.rows, block.D);
-  if (block.m) pack_queries(run.m, block.m, block.rows, block.D);
-  for (long i = 0; i < run.rows * run.E; ++i) run.o[i] = 0;
+  run.q = scratch.take(block_rows * block.D + lanes);
+  run.m = scratch.take(block_rows * block.D + lanes);
+  pack_queries(run.q, block.q, block.scale, block.rows, block.D);
+  if (block.m) pack_queries(run.m, block.m, 1, block.rows, block.D);
+  for (long i = 0; i < run.rows * run.E; i += lanes) store(run.o + i, all(0.0f));
 }
 
-/// c += q . k of a tile, or weighted distances.
-FOCI_INLINE void score(V (&c)[tile_rows][2], const Queries& run, const ForwardBlock& block, long r0,
-                       long key) {
+/// c += q . k of a tile, or weighted distances; of half a panel only products.
+template <int Vectors>
+FOCI_INLINE void score(V (&c)[tile_rows][Vectors], const Queries& run, const ForwardBlock& block,
+                       long r0, long key) {
   const float *q = run.q + r0 * block.D, *keys = block.keys + key * block.D;
-  if (__builtin_expect(block.m == nullptr, 1)) {
-    multiply<tile_rows, 2, 1, tile_rows>(c, q, keys, panel, block.D);
+  if (Vectors == 1 || __builtin_expect(block.m == nullptr, 1)) {
+    multiply<tile_rows, Vectors, 1, tile_rows>(c, q, keys, panel, block.D);
     return;
   }
   float tile[tile_rows * panel];

@@ -193,6 +193,15 @@ bool Geometry::weighted_queries(const Meeting& at, std::int64_t first, std::int6
   return true;
 }
 
+const float* Geometry::plain_queries(const Meeting& at, std::int64_t first, std::int64_t rows,
+                                     float* r) const {
+  const View& q = p_.from.q;
+  const bool lie_so = q.dtype == DType::f32 && q.strides[3] == 1 && q.strides[2] == p_.size.D;
+  if (kind_ != Kind::product || metric(at, first) || !lie_so) return nullptr;
+  std::fill_n(r, rows, 0.0f);
+  return tokens_[at.s].queries(q, at.h, first, rows, p_.size.D, nullptr);
+}
+
 const float* Geometry::key_lines(const Meeting& at, std::int64_t first, std::int64_t count,
                                  float* to) const {
   const Tokens& tokens = tokens_[at.s];

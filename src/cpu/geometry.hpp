@@ -84,6 +84,9 @@ class Geometry {
   bool whitens() const { return kind_ == Kind::full && p_.longest_m > few_keys; }
   void whiten_panels(const Meeting& at, std::int64_t n, float* z, float* b, const float* raw,
                      float* room) const;
+  /// q as it lies in memory where scale times it is q', r at 0; else nullptr: queries() makes q'.
+  const float* plain_queries(const Meeting& at, std::int64_t first, std::int64_t rows,
+                             float* r) const;
   /// q' (rows,D), m (rows,D) where scores are taken by differences (else it is room), r (rows).
   void queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* q, float* m,
                float* r) const;

@@ -28,7 +28,7 @@ struct Running : Queries {
 };
 
 static std::int64_t forward_scratch(std::int64_t D, std::int64_t E) {
-  return block_rows * (2 * D + stride + padded(E, panel) + 3 + 5 * lanes);
+  return query_scratch(D, E) + block_rows * (3 + 5 * lanes);
 }
 
 /// Scores of one tile once more, before anything was subtracted from them.
@@ -54,8 +54,10 @@ static __attribute__((noinline)) void raise_maximum(const Running& run, long r0,
                                                     long done) {
   for (long r = r0; r < r0 + tile_rows; ++r) {
     const float* scores = tile + (r - r0) * panel;
-    float top = -INFINITY;
-    for (long j = 0; j < panel; ++j) top = scores[j] > top ? scores[j] : top;
+    const V tops = max(load(scores + lanes), max(load(scores), all(-INFINITY)));
+    float lane[lanes], top = -INFINITY;
+    store(lane, tops);
+    for (long j = 0; j < lanes; ++j) top = lane[j] > top ? lane[j] : top;
     // By this row's own scores alone: bits must not depend on its neighbours.
     if (run.fresh[r] != 0) {
       if (!(top > hidden)) continue;
@@ -80,26 +82,31 @@ static __attribute__((noinline)) void raise_maximum(const Running& run, long r0,
 }
 
 /// Scores that have outgrown their maximum are measured from the next.
-FOCI_INLINE void follow(V (&c)[tile_rows][2], const Running& run, const ForwardBlock& block,
+template <int Vectors>
+FOCI_INLINE void follow(V (&c)[tile_rows][Vectors], const Running& run, const ForwardBlock& block,
                         long r0, long key, long column) {
   float tile[tile_rows * panel];
   if (run.unseen[r0 / tile_rows] == tile_rows) {  // nothing was subtracted yet
-    for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
+    for (int t = 0; t < 2 * tile_rows; ++t)
+      store(tile + t * lanes, t % 2 < Vectors ? c[t / 2][t % Vectors] : all(10 * hidden));
   } else {
     score_again(tile, run, block, r0, key);
   }
   raise_maximum(run, r0, tile, column);
-  for (int t = 0; t < 2 * tile_rows; ++t)
-    c[t / 2][t % 2] = add(load(tile + t * lanes), all(run.low + r0 + t / 2));
+  for (int i = 0; i < tile_rows; ++i) {
+    for (int j = 0; j < Vectors; ++j)
+      c[i][j] = add(load(tile + (2 * i + j) * lanes), all(run.low + r0 + i));
+  }
 }
 
-/// Scores of tile_rows queries against one panel of keys, then their weights.
-template <bool Biased, bool Causal, bool Statistics>
+/// Scores of tile_rows queries against one panel of keys, or the first half of one, then their
+/// weights.
+template <int Vectors, bool Biased, bool Causal, bool Statistics>
 FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, long key,
                        long column) {
-  V c[tile_rows][2];
-#pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
+  V c[tile_rows][Vectors];
+#pragma GCC unroll 32
+  for (int t = 0; t < tile_rows * Vectors; ++t) c[t / Vectors][t % Vectors] = all(0.0f);
   score(c, run, block, r0, key);
   const float* constants = exp_constants();
   V top = all(hidden);
@@ -109,7 +116,7 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, l
     const V low = all(run.low + r0 + i);
     const float count = Causal ? float(block.sees[r0 + i] - key) : 0.0f;
 #pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
+    for (int j = 0; j < Vectors; ++j) {
       if constexpr (Biased) c[i][j] = add(c[i][j], load(block.bias + key + j * lanes));
       if constexpr (Causal) c[i][j] = keep_first(c[i][j], count - float(j * lanes), 10 * hidden);
       c[i][j] = add(c[i][j], low);
@@ -131,13 +138,14 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, l
       best_at = load(run.best_at + l);
     }
 #pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
+    for (int j = 0; j < Vectors; ++j) {
       const V p = exp(c[i][j], constants);
       store(weights + j * lanes, p);
       sum = add(sum, p);
       if constexpr (Statistics) {
         squares = fma(p, p, squares);
-        scored = fma(max(c[i][j], load(constants + lowest_exponent)), p, scored);
+        // max() as exp() has it: one instruction for both
+        scored = fma(max(load(constants + lowest_exponent), c[i][j]), p, scored);
         best_at = where_above(c[i][j], best, all(float(key + j * lanes)), best_at);
         best = max(best, c[i][j]);
       }
@@ -152,21 +160,33 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, l
   }
 }
 
-template <bool Statistics>
+template <int Vectors, bool Statistics>
 static void weigh_panel(const Running& run, const ForwardBlock& block, long key, long column) {
   const bool partial = key + panel > block.n;
   for (long r = 0; r < run.rows; r += tile_rows) {
     if (block.causal) {
       if (last_sees(block, r) <= key) continue;
       if (block.sees[r] < key + panel) {
-        weigh<true, true, Statistics>(run, block, r, key, column);
+        weigh<Vectors, true, true, Statistics>(run, block, r, key, column);
         continue;
       }
     }
     if (block.biased || partial) {
-      weigh<true, false, Statistics>(run, block, r, key, column);
+      weigh<Vectors, true, false, Statistics>(run, block, r, key, column);
     } else {
-      weigh<false, false, Statistics>(run, block, r, key, column);
+      weigh<Vectors, false, false, Statistics>(run, block, r, key, column);
+    }
+  }
+}
+
+/// The last half panel is left out where no key stands there.
+template <bool Statistics>
+static void weigh_block(const Running& run, const ForwardBlock& block, long key, long count) {
+  for (long column = 0; column < count; column += panel) {
+    if (count - column <= lanes && !block.m) {
+      weigh_panel<1, Statistics>(run, block, key + column, column);
+    } else {
+      weigh_panel<2, Statistics>(run, block, key + column, column);
     }
   }
 }
@@ -181,9 +201,11 @@ static void find_largest(const Running& run, const ForwardBlock& block, long r, 
 }
 
 static double wide_total(const float* line) {
-  double sum = 0;
-  for (long l = 0; l < lanes; ++l) sum += double(line[l]);
-  return sum;
+  double sums[4] = {};  // independent: that hides the latency
+  for (long l = 0; l < lanes; l += 4) {
+    for (long i = 0; i < 4; ++i) sums[i] += double(line[l + i]);
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 /// Concentration and entropy are small differences and ratios of large sums: in double.
@@ -233,15 +255,12 @@ static void softmax_forward(const ForwardBlock& block) {
     run.unseen[r / tile_rows] = tile_rows;
   }
   const long last = block.causal ? block.sees[block.rows - 1] : block.n;
-  for (long key = 0; key < last; key += block_keys) {
-    const long count = block.n - key < block_keys ? block.n - key : block_keys;
-    for (long column = 0; column < count; column += panel) {
-      if (block.statistics) {
-        weigh_panel<true>(run, block, key + column, column);
-      } else {
-        weigh_panel<false>(run, block, key + column, column);
-      }
-    }
+  // A row of weights holds a few more keys than a block: better one block than a rest of few.
+  const long step = block.n <= stride && !block.m ? stride : block_keys;
+  for (long key = 0; key < last; key += step) {
+    const long count = block.n - key < step ? block.n - key : step;
+    block.statistics ? weigh_block<true>(run, block, key, count)
+                     : weigh_block<false>(run, block, key, count);
     gather_block(run, block, key, count);
   }
   finish(run, block);
