@@ -55,13 +55,12 @@ static void find_largest(const Running& run, const ForwardBlock& block, long r, 
   block.largest_at[r] = at;
 }
 
-static void finish_statistics(const Running& run, const ForwardBlock& block, long r, float inverse,
-                              bool empty) {
+static void finish_statistics(const Running& run, const ForwardBlock& block, long r, bool empty) {
   const double sum = total(load(run.sum + r * lanes));
   const double squares = total(load(run.squares + r * lanes));
   const double mean = total(load(run.scored + r * lanes)) / sum;
   const float entropy = empty ? 0.0f : float(::log(sum) - mean * 0.6931471805599453);
-  find_largest(run, block, r, inverse);
+  find_largest(run, block, r, empty ? 0.0f : float(1 / sum));
   block.sizes[r] = empty ? 0.0f : 1.0f;
   block.squares[r] = empty ? 0.0f : float(squares / (sum * sum));
   block.entropy[r] = entropy < 0x1p-21f ? 0.0f : entropy;  // what rounding leaves of 0
@@ -101,7 +100,8 @@ static void finish(const Running& run, const ForwardBlock& block) {
     const __mmask16 fresh = _mm512_cmp_ps_mask(load(run.low + r), all(unset), _CMP_EQ_OQ);
     const __mmask16 empty = fresh & _mm512_cmp_ps_mask(sum, sum, _CMP_ORD_Q);
     alignas(64) float inverse[lanes];
-    store(inverse, _mm512_maskz_div_ps(__mmask16(~empty), all(1.0f), sum));
+    const V weights = totals(run.rounded + r * lanes);
+    store(inverse, _mm512_maskz_div_ps(__mmask16(~empty), all(1.0f), weights));
     const Tops tops = tops_of(run, block, r, sum, _mm512_maskz_loadu_ps(here, block.r + r));
     _mm512_mask_storeu_ps(block.by + r, here, keep(tops.lse, __mmask16(~empty), -INFINITY));
     const V shift = keep(tops.maximum, __mmask16(~empty), 0.0f);
@@ -110,7 +110,7 @@ static void finish(const Running& run, const ForwardBlock& block) {
     for (long i = 0; i < lanes && r + i < block.rows; ++i) {
       const bool nothing = empty >> i & 1;
       divide(block.o + (r + i) * block.E, run.o + (r + i) * run.E, block.E, inverse[i], nothing);
-      if (block.statistics) finish_statistics(run, block, r + i, inverse[i], nothing);
+      if (block.statistics) finish_statistics(run, block, r + i, nothing);
     }
   }
 }

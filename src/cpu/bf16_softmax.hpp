@@ -21,6 +21,7 @@ struct Running {
   float* o;                // (block_rows, E), set by the first key block
   float* low;              // (block_rows) minus the maximum
   float* sum;              // (block_rows, lanes)
+  float* rounded;          // (block_rows, lanes) sum of the weights in bf16
   float* squares;          // (block_rows, lanes)
   float* scored;           // (block_rows, lanes) sum of p y
   float* best;             // (block_rows, lanes) largest y so far
@@ -61,6 +62,7 @@ static void shrink_row(const Running& run, long r, float top, long done) {
     run.scored[l] = shrink * (run.scored[l] - top * run.sum[l]);
     run.squares[l] *= shrink * shrink;
     run.sum[l] *= shrink;
+    run.rounded[l] *= shrink;
   }
 }
 
@@ -121,6 +123,7 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, c
   };
   if (key == 0) raise_maximum<Biased, Causal>(run, block, r0, scores, key, column);
   exponentiate();
+  const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
   const V most = max(max(sum[0], sum[1]), max(sum[2], sum[3]));
   if (__builtin_expect(any_above(most, all(limit)), 0)) {
     raise_maximum<Biased, Causal>(run, block, r0, scores, key, column);
@@ -129,8 +132,10 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, c
 #pragma GCC unroll 4
   for (int i = 0; i < unit; ++i) {
     const long r = r0 + i;
-    store_pairs(run.weights + r * stride + column, p[i][0], p[i][1]);
+    const __m512bh weights = _mm512_cvtne2ps_pbh(p[i][1], p[i][0]);
+    _mm512_storeu_si512(run.weights + r * stride + column, (__m512i)weights);
     store(run.sum + r * lanes, add(load(run.sum + r * lanes), sum[i]));
+    store(run.rounded + r * lanes, _mm512_dpbf16_ps(load(run.rounded + r * lanes), weights, ones));
     if constexpr (Statistics) count(run, r, key, y[i], p[i]);
   }
 }
@@ -179,6 +184,7 @@ static Running start(const NarrowForward& block, long tile, long scores) {
   room.take(run.weights, block_rows * stride);
   room.take(run.o, block_rows * run.E);
   room.take(run.sum, block_rows * lanes);
+  room.take(run.rounded, block_rows * lanes);
   room.take(run.squares, block_rows * lanes);
   room.take(run.scored, block_rows * lanes);
   room.take(run.best, block_rows * lanes);
@@ -186,7 +192,7 @@ static Running start(const NarrowForward& block, long tile, long scores) {
   room.take(run.low, block_rows);
   room.take(run.sees, block_rows);
   room.take(run.q, most_parts * block_rows * run.D);
-  for (long i = 0; i < run.rows * lanes; ++i) run.sum[i] = 0;
+  for (long i = 0; i < run.rows * lanes; ++i) run.sum[i] = run.rounded[i] = 0;
   for (long i = 0; i < run.rows * lanes && block.statistics; ++i) {
     run.squares[i] = run.scored[i] = run.best_at[i] = 0;
     run.best[i] = -INFINITY;
@@ -204,6 +210,6 @@ static Running start(const NarrowForward& block, long tile, long scores) {
 
 /// floats of start()
 static std::int64_t scratch_of(std::int64_t D, std::int64_t E, long scores) {
-  return 1024 + 16 * 12 + scores + block_rows * (stride / 2 + padded(E, panel) + 5 * lanes + 4) +
+  return 1024 + 16 * 13 + scores + block_rows * (stride / 2 + padded(E, panel) + 6 * lanes + 4) +
          most_parts * block_rows * padded(D, 32) / 2;
 }
