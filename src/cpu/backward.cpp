@@ -62,6 +62,7 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
   dq_ = arena.take<float>(heads, parts_, each_dq);
   dm_ = arena.take<float>(wants_dm_ ? heads : 0, parts_, each_dq);
   dr_ = arena.take<float>(wants_dr_ ? S : 0, z.H, parts_, N);
+  delta_ = arena.take<float>(narrow_ ? S : 0, z.H, parts_, N);
   db_ = arena.take<float>(wants_db_ ? S : 0, z.H, M);
   span_db_ = arena.take<float>(geometry.wants_db() ? S : 0, z.H, M);
   late_q_ = arena.take<float>(late_ && problem.metric<Jacobian>() ? S : 0, z.H, N, z.D);
@@ -123,6 +124,7 @@ void Backward::run(const Gradients& to, Executor* threads) {
   for (auto* array : {&db_, &late_k_, &late_v_}) std::fill(array->begin(), array->end(), 0.0f);
   const bool estimated = p_.through && !p_.metric<Dot>() && !p_.metric<Given>();
   geometry_.clear_gradient(to.dmetric || estimated);
+  if (narrow_) find_deltas(to, threads);
   for (std::int64_t span = 0; span < geometry_.spans(); ++span) {
     for (auto* array : {&dr_, &span_db_}) std::fill(array->begin(), array->end(), 0.0f);
     each(threads, S * G * parts_, [&](std::int64_t i, int t) {
@@ -145,17 +147,10 @@ void Backward::run(const Gradients& to, Executor* threads) {
   });
 }
 
-/// One part of a key head's keys against all queries of a span.
-void Backward::run_part(const Gradients& to, Work work) {
+/// A part of a key head's keys, a few blocks at a time.
+void Backward::walk_keys(const Gradients& to, Work work, WithKeys with) {
   const Tokens& tokens = geometry_.tokens(work.s);
   const Geometry::Rows rows = geometry_.rows(work.s, work.span);
-  const std::int64_t R = p_.heads_per_key();
-  for (std::int64_t r = 0; r < R; ++r) {
-    const std::int64_t size = padded(rows.last - rows.first, block_rows) * padded_D_;
-    const Meeting at{work.s, work.g * R + r, 0};
-    std::fill_n(panels_of(dq_, at, work.part, 0, work.thread), size, 0.0f);
-    if (wants_dm_) std::fill_n(panels_of(dm_, at, work.part, 0, work.thread), size, 0.0f);
-  }
   if (rows.first >= rows.last && geometry_.has_spans()) return;
   const std::int64_t n = geometry_.has_spans() ? tokens.sees[rows.last - 1] : tokens.n;
   const std::int64_t blocks = blocks_of(n, gradient_keys);
@@ -164,8 +159,21 @@ void Backward::run_part(const Gradients& to, Work work) {
   for (std::int64_t block = begin; block < end; block += together) {
     work.first = block * gradient_keys;
     work.count = std::min(std::min(together, end - block) * gradient_keys, n - work.first);
-    run_keys(to, work, rooms_[work.thread]);
+    (this->*with)(to, work, rooms_[work.thread]);
   }
+}
+
+/// One part of a key head's keys against all queries of a span.
+void Backward::run_part(const Gradients& to, const Work& work) {
+  const Geometry::Rows rows = geometry_.rows(work.s, work.span);
+  const std::int64_t R = p_.heads_per_key();
+  for (std::int64_t r = 0; r < R; ++r) {
+    const std::int64_t size = padded(rows.last - rows.first, block_rows) * padded_D_;
+    const Meeting at{work.s, work.g * R + r, 0};
+    std::fill_n(panels_of(dq_, at, work.part, 0, work.thread), size, 0.0f);
+    if (wants_dm_) std::fill_n(panels_of(dm_, at, work.part, 0, work.thread), size, 0.0f);
+  }
+  walk_keys(to, work, &Backward::run_keys);
 }
 
 void Backward::run_keys(const Gradients& to, const Work& work, Room& room) {
@@ -178,7 +186,7 @@ void Backward::run_keys(const Gradients& to, const Work& work, Room& room) {
     const Meeting at{work.s, work.g * R + r, work.span};
     if (r == 0) narrow_ ? pack_narrow(work, room) : pack_keys(at, work, room);
     complete_keys(at, work, room);
-    narrow_ ? meet_narrow(to, at, work, room) : meet_queries(to, at, work, room);
+    narrow_ ? meet_narrow(to, at, work, room, false) : meet_queries(to, at, work, room);
     if (wants_db_) keep_bias(at, work, room);
     if (r == R - 1) unfold_keys(at, work, room);
   }

@@ -12,8 +12,9 @@ namespace foci::cpu {
 /// What the rows of a forward pass leave behind, (sequences, H, N) each.
 struct Notes {
   std::span<float> low;          // softmax: -shift, over bf16 -lse; else r
-  std::span<float> minus_delta;  // minus sum_j a_ij da_ij, da times `inverse` for softmax
-  std::span<float> inverse;      // softmax: 1 / sum, over bf16 1; else 1 / by
+  std::span<float> minus_delta;  // minus sum_j a_ij da_ij, da times `inverse` for softmax; over
+                                 // bf16 the backward pass finds it
+  std::span<float> inverse;      // softmax: 1 / sum, not over bf16; else 1 / by
   std::span<float> room;         // (threads, 2, block_rows, max(D,E))
 
   static Notes take(Arena& arena, const Problem& p, int threads);
@@ -66,7 +67,9 @@ class Backward {
   };
 
   Room take_room(Arena& arena) const;
-  void run_part(const Gradients& to, Work work);
+  using WithKeys = void (Backward::*)(const Gradients&, const Work&, Room&);
+  void walk_keys(const Gradients& to, Work work, WithKeys with);
+  void run_part(const Gradients& to, const Work& work);
   void run_keys(const Gradients& to, const Work& work, Room& room);
   void pack_keys(const Meeting& at, const Work& work, Room& room);
   void complete_keys(const Meeting& at, const Work& work, Room& room);
@@ -78,7 +81,10 @@ class Backward {
   // narrow_backward.cpp
   NarrowRoom take_narrow(Arena& arena) const;
   void pack_narrow(const Work& work, Room& room);
-  void meet_narrow(const Gradients& to, const Meeting& at, const Work& work, Room& room);
+  void meet_narrow(const Gradients& to, const Meeting& at, const Work& work, Room& room,
+                   bool deltas);
+  void find_deltas(const Gradients& to, Executor* threads);
+  void find_deltas_of(const Gradients& to, const Work& work, Room& room);
   int pack_narrow_queries(const Gradients& to, const Meeting& at, std::int64_t first,
                           std::int64_t rows, Room& room);
   void keep_bias(const Meeting& at, const Work& work, const Room& room);
@@ -117,6 +123,7 @@ class Backward {
   std::span<float> dq_, dm_;  // (sequences, H, parts, query_blocks) column panels; by heads
                               // (threads, heads that share) of them
   std::span<float> dr_;       // (sequences, H, parts, N)
+  std::span<float> delta_;    // (sequences, H, parts, N) sum_j a_ij da_ij over bf16
   std::span<float> db_;       // (sequences, H, M)
   std::span<float>
       span_db_;              // (sequences, H, M): of the span at hand, summed over heads that share

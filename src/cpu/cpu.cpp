@@ -37,6 +37,7 @@ class NoteTaker {
 
   /// Whether the rows that were saved have all the bits that are needed.
   bool knows(const Outputs& saved) const {
+    if (narrow_) return bool(saved.lse);
     if (!saved.o || saved.o.dtype != DType::f32) return false;
     if (weigher_.softmax) return bool(saved.lse);
     return weigher_.divisor == Divisor::length || weigher_.divisor == Divisor::none;
@@ -44,15 +45,17 @@ class NoteTaker {
 
   void operator()(const Forward::Result& result, int thread) const {
     const ForwardBlock& block = result.block;
+    if (narrow_) {
+      float* low = notes_.low.data() + place(result.s, result.h, result.first);
+      for (std::int64_t i = 0; i < block.rows; ++i) low[i] = -block.by[i];
+      return;
+    }
     float low[block_rows], inverse[block_rows];
     for (std::int64_t i = 0; i < block.rows; ++i) {
       const float by = weigher_.softmax ? block.sum[i] : block.by[i];
       low[i] = weigher_.softmax ? -block.shift[i] : block.r[i];
       inverse[i] = by == 0 ? 0.0f : 1 / by;
       if (weigher_.softmax && by == 0) low[i] = padding;  // nothing was seen
-      if (!narrow_) continue;
-      low[i] = -block.by[i];
-      inverse[i] = 1;
     }
     note({result.s, result.h, 0}, result.first, block.rows, {block.o, low, inverse}, thread);
   }
@@ -60,6 +63,12 @@ class NoteTaker {
   void note_saved(const Outputs& saved, const Meeting& at, std::int64_t first, std::int64_t rows,
                   int thread) const {
     const Tokens& tokens = geometry_.tokens(at.s);
+    if (narrow_) {
+      float* low = notes_.low.data() + place(at.s, at.h, first);
+      for (std::int64_t i = 0; i < rows; ++i)
+        low[i] = -metric::load_one<float>(saved.lse, {tokens.at.b, at.h, tokens.at.q0 + first + i});
+      return;
+    }
     const std::int64_t E = p_.size.E;
     float low[block_rows] = {}, inverse[block_rows], r[block_rows] = {};
     if (geometry_.kind() == Kind::full)
@@ -71,8 +80,8 @@ class NoteTaker {
       low[i] = r[i];
       if (!weigher_.softmax) continue;
       // A whole number leaves the scores their digits; the rest of lse becomes a factor.
-      const metric::Index place{tokens.at.b, at.h, tokens.at.q0 + first + i};
-      const double lse = metric::load_one<double>(saved.lse, place) - double(r[i]);
+      const metric::Index row{tokens.at.b, at.h, tokens.at.q0 + first + i};
+      const double lse = metric::load_one<double>(saved.lse, row) - double(r[i]);
       const double whole = std::nearbyint(lse);
       low[i] = std::isinf(lse) ? padding : -float(whole);
       inverse[i] = std::isinf(lse) ? 0.0f : float(std::exp(whole - lse));
@@ -85,24 +94,27 @@ class NoteTaker {
     return notes_.room.data() +
            ((2 * thread + which) * block_rows * std::max(p_.size.D, p_.size.E));
   }
+  std::int64_t place(std::int64_t s, std::int64_t h, std::int64_t first) const {
+    return (s * p_.size.H + h) * p_.longest_n + first;
+  }
   struct Lines {
     const float *o, *low, *inverse;
   };
 
   void note(const Meeting& at, std::int64_t first, std::int64_t rows, const Lines& lines,
             int thread) const {
-    const std::int64_t E = p_.size.E, place = (at.s * p_.size.H + at.h) * p_.longest_n + first;
+    const std::int64_t E = p_.size.E, to = place(at.s, at.h, first);
     float* scaled = room(thread, 0);
     const float* d_o = geometry_.tokens(at.s).queries(d_o_, at.h, first, rows, E, scaled);
     for (std::int64_t i = 0; i < rows && weigher_.softmax; ++i) {
       for (std::int64_t e = 0; e < E; ++e) scaled[i * E + e] = d_o[i * E + e] * lines.inverse[i];
     }
-    float* minus_delta = notes_.minus_delta.data() + place;
+    float* minus_delta = notes_.minus_delta.data() + to;
     isa_.row_dots(minus_delta, lines.o, weigher_.softmax ? scaled : d_o, rows, E);
     for (std::int64_t i = 0; i < rows; ++i) {
       minus_delta[i] = -minus_delta[i];
-      notes_.low[place + i] = lines.low[i];
-      notes_.inverse[place + i] = lines.inverse[i];
+      notes_.low[to + i] = lines.low[i];
+      notes_.inverse[to + i] = lines.inverse[i];
     }
   }
 

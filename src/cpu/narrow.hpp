@@ -38,7 +38,7 @@ struct NarrowBackward {
   int parts;
   const float* bias;         // (n, padded to a panel)
   const float* low;          // (rows) r - lse
-  const float* minus_delta;  // (rows) minus sum_j a_ij da_ij
+  const float* minus_delta;  // (rows) minus sum_j a_ij da_ij; softmax_deltas does not look at it
   const std::int64_t* sees;  // (rows)
   bool causal;
   float scale;
@@ -49,6 +49,7 @@ struct NarrowBackward {
   float* dk;       // += sum_i ds_ij q'_i
   float* dv;       // += sum_i a_ij do_i
   float* dbias;    // (n) += sum_i ds_ij, or nullptr
+  float* delta;    // (rows) += sum_j a_ij da_ij, by softmax_deltas alone
 };
 
 struct NarrowKernels {
@@ -75,6 +76,7 @@ struct NarrowKernels {
   int (*pack_gradient_queries)(float* to, const NarrowQueries& from);
   /// At most gradient_keys keys and their values.
   void (*pack_gradient_keys)(float* to, const NarrowLines& k, const NarrowLines& v);
+  void (*softmax_deltas)(const NarrowBackward& block);
   void (*softmax_backward)(const NarrowBackward& block);
 };
 

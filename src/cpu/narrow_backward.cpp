@@ -44,7 +44,8 @@ int Backward::pack_narrow_queries(const Gradients& to, const Meeting& at, std::i
   return narrow_->pack_gradient_queries(room.narrow.queries.data(), queries);
 }
 
-void Backward::meet_narrow(const Gradients& to, const Meeting& at, const Work& work, Room& room) {
+void Backward::meet_narrow(const Gradients& to, const Meeting& at, const Work& work, Room& room,
+                           bool deltas) {
   const Tokens& tokens = geometry_.tokens(at.s);
   const std::int64_t D = p_.size.D, E = p_.size.E, N = p_.longest_n;
   NarrowBackward block{};
@@ -60,20 +61,50 @@ void Backward::meet_narrow(const Gradients& to, const Meeting& at, const Work& w
     if (seen <= work.first) continue;
     block.parts = pack_narrow_queries(to, at, first, block.rows, room);
     block.low = of(notes_.low, at.s, at.h, N) + first;
-    block.minus_delta = of(notes_.minus_delta, at.s, at.h, N) + first;
-    block.dq = panels_of(dq_, at, work.part, first, work.thread);
+    block.delta = of(delta_, at.s, at.h, parts_ * N) + work.part * N + first;
+    if (!deltas) block.minus_delta = of(notes_.minus_delta, at.s, at.h, N) + first;
+    if (!deltas) block.dq = panels_of(dq_, at, work.part, first, work.thread);
     for (std::int64_t j = 0; j < work.count && work.first + j < seen; j += gradient_keys) {
-      const std::int64_t at_block = j / gradient_keys;
+      const std::int64_t slot = j / gradient_keys;
       block.key = work.first + j;
       block.n = std::min(gradient_keys, work.count - j);
       block.causal = block.sees[0] < block.key + block.n;
-      block.keys = room.narrow.keys.data() + (at_block * narrow_->gradient_keys_room(D, E));
+      block.keys = room.narrow.keys.data() + (slot * narrow_->gradient_keys_room(D, E));
       block.bias = room.b.data() + j;
-      block.dk = room.dk.data() + (at_block * gradient_stride * padded_L_);
-      block.dv = room.dv.data() + (at_block * gradient_stride * padded_E_);
-      narrow_->softmax_backward(block);
+      block.dk = room.dk.data() + (slot * gradient_stride * padded_L_);
+      block.dv = room.dv.data() + (slot * gradient_stride * padded_E_);
+      deltas ? narrow_->softmax_deltas(block) : narrow_->softmax_backward(block);
     }
   }
+}
+
+void Backward::find_deltas_of(const Gradients& to, const Work& work, Room& room) {
+  const std::int64_t R = p_.heads_per_key();
+  pack_narrow(work, room);
+  for (std::int64_t r = 0; r < R; ++r) {
+    const Meeting at{work.s, work.g * R + r, work.span};
+    complete_keys(at, work, room);
+    meet_narrow(to, at, work, room, true);
+  }
+}
+
+/// minus_delta of every row from weights as the sweep will make them: do . o would carry the
+/// rounding of o's weights, which is as large as the gradients of a row with one large weight.
+void Backward::find_deltas(const Gradients& to, Executor* threads) {
+  const std::int64_t S = p_.sequences, G = p_.size.G, H = p_.size.H, N = p_.longest_n;
+  std::fill(delta_.begin(), delta_.end(), 0.0f);
+  each(threads, S * G * parts_, [&](std::int64_t i, int t) {
+    walk_keys(to, {i / (G * parts_), i / parts_ % G, 0, i % parts_, 0, 0, t},
+              &Backward::find_deltas_of);
+  });
+  each(threads, S * H, [&](std::int64_t i, int) {
+    float* sum = notes_.minus_delta.data() + i * N;
+    std::fill_n(sum, N, 0.0f);
+    for (std::int64_t part = 0; part < parts_; ++part) {
+      for (std::int64_t row = 0; row < N; ++row)
+        sum[row] -= delta_[std::size_t((i * parts_ + part) * N + row)];
+    }
+  });
 }
 
 }  // namespace foci::cpu

@@ -101,6 +101,7 @@ std::int64_t gradient_keys_room(std::int64_t D, std::int64_t E);
 std::int64_t gradient_scratch();
 int pack_gradient_queries(float* to, const NarrowQueries& from);
 void pack_gradient_keys(float* to, const NarrowLines& k, const NarrowLines& v);
+void softmax_deltas(const NarrowBackward& block);
 void softmax_backward(const NarrowBackward& block);
 
 #define FOCI_NAME_OF(isa) FOCI_QUOTED(isa)
@@ -122,6 +123,7 @@ const NarrowKernels kernels = {
     .gradient_scratch = gradient_scratch,
     .pack_gradient_queries = pack_gradient_queries,
     .pack_gradient_keys = pack_gradient_keys,
+    .softmax_deltas = softmax_deltas,
     .softmax_backward = softmax_backward,
 };
 

@@ -77,7 +77,7 @@ struct Desk {
   std::uint16_t* scaled;   // (tall, stride) dS' times the scale
   std::uint16_t* turned;   // (block_rows, stride) dS
   float* low;              // (block_rows) minus lse, in powers of two
-  float* minus_delta;      // (block_rows)
+  float* minus_delta;      // (block_rows); softmax_deltas: delta
   std::int64_t* from;      // (gradient_keys) the first query that sees a key
   std::int64_t* sees;      // (block_rows)
   float* bias;             // (gradient_keys) in powers of two
@@ -108,7 +108,7 @@ static void copy_rows(const Desk& desk, const NarrowBackward& block) {
     const bool here = i < block.rows;
     const float low = here ? block.low[i] : nothing;
     desk.low[i] = low > -nothing ? nothing : low * log2_of_e;
-    desk.minus_delta[i] = here ? block.minus_delta[i] : 0;
+    desk.minus_delta[i] = here && block.minus_delta ? block.minus_delta[i] : 0;
     desk.sees[i] = block.sees[here ? i : block.rows - 1];
   }
   long from = 0;
@@ -257,10 +257,11 @@ static Tile after(const Desk& desk, const NarrowBackward& block, Tile at) {
   return at;
 }
 
-void softmax_backward(const NarrowBackward& block);
-void softmax_backward(const NarrowBackward& block) {
-  const Desk desk = set_desk(block.scratch);
-  copy_rows(desk, block);
+/// Calls f(tile, products, whether some of its queries do not see some of its keys, whether it is
+/// the last of its keys) for every tile that anybody sees. Where tiles multiply aside, the products
+/// of the next are begun before.
+template <class F>
+FOCI_INLINE void each_tile(const Desk& desk, const NarrowBackward& block, const F& f) {
   open_tiles();
   Tile at = after(desk, block, {-tall, block_rows});
   float *products = desk.products, *others = desk.products + (multiplies_aside ? tile_size : 0);
@@ -269,17 +270,69 @@ void softmax_backward(const NarrowBackward& block) {
     const Tile next = after(desk, block, at);
     const Tile now = multiplies_aside ? next : at;
     if (now.j < block.n) multiply_tile(block, now, others);
-    if (block.causal && desk.from[at.j + tall - 1] > at.i) {
-      differentiate_tile<true>(desk, block, at, products);
-    } else {
-      differentiate_tile<false>(desk, block, at, products);
-    }
-    if (next.j != at.j) sum_queries(desk, block, at.j);
+    f(at, products, block.causal && desk.from[at.j + tall - 1] > at.i, next.j != at.j);
     float* const swap = products;
     products = others;
     others = swap;
     at = next;
   }
+}
+
+/// delta of a tile's queries: += sum_j p_ij da_ij.
+template <bool Causal>
+static void weigh_tile(const Desk& desk, const NarrowBackward& block, const Tile& tile,
+                       const float* products) {
+  const V scale = all(block.scale * log2_of_e);
+  V low[2], delta[2];
+  for (int h = 0; h < 2; ++h) {
+    low[h] = load(desk.low + tile.i + h * lanes);
+    delta[h] = load(desk.minus_delta + tile.i + h * lanes);
+  }
+  for (long j = 0; j < tall; ++j) {
+    const long unseen = Causal ? desk.from[tile.j + j] - tile.i : 0;
+    const V bias = all(desk.bias + tile.j + j);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __mmask16 seen = __mmask16(~first_lanes(unseen - h * lanes));
+      const long at = j * panel + h * lanes;
+      V p = exp2(fma(load(products + at), scale, add(low[h], bias)));
+      V pull = load(products + tall * panel + at);
+      if constexpr (Causal) p = keep(p, seen, 0.0f);
+      if constexpr (Causal) pull = keep(pull, seen, 0.0f);
+      delta[h] = fma(p, pull, delta[h]);
+    }
+  }
+  for (int h = 0; h < 2; ++h) store(desk.minus_delta + tile.i + h * lanes, delta[h]);
+}
+
+void softmax_deltas(const NarrowBackward& block);
+void softmax_deltas(const NarrowBackward& block) {
+  const Desk desk = set_desk(block.scratch);
+  copy_rows(desk, block);
+  for (long i = 0; i < block_rows; ++i) desk.minus_delta[i] = i < block.rows ? block.delta[i] : 0;
+  each_tile(desk, block, [&](const Tile& at, const float* products, bool causal, bool) {
+    if (causal) {
+      weigh_tile<true>(desk, block, at, products);
+    } else {
+      weigh_tile<false>(desk, block, at, products);
+    }
+  });
+  close_tiles();
+  for (long i = 0; i < block.rows; ++i) block.delta[i] = desk.minus_delta[i];
+}
+
+void softmax_backward(const NarrowBackward& block);
+void softmax_backward(const NarrowBackward& block) {
+  const Desk desk = set_desk(block.scratch);
+  copy_rows(desk, block);
+  each_tile(desk, block, [&](const Tile& at, const float* products, bool causal, bool last) {
+    if (causal) {
+      differentiate_tile<true>(desk, block, at, products);
+    } else {
+      differentiate_tile<false>(desk, block, at, products);
+    }
+    if (last) sum_queries(desk, block, at.j);
+  });
   sum_keys(desk, block);
   close_tiles();
 }

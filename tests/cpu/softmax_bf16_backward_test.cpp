@@ -42,13 +42,14 @@ struct Way : Problem {
 };
 
 struct Sums {
-  std::vector<double> dq, dk, dv, db;
+  std::vector<double> dq, dk, dv, db, delta;
 
   void append(const Sums& more) {
     cpu::append(dq, more.dq);
     cpu::append(dk, more.dk);
     cpu::append(dv, more.dv);
     cpu::append(db, more.db);
+    cpu::append(delta, more.delta);
   }
 };
 
@@ -58,7 +59,7 @@ Sums loops(const Way& of) {
   const auto rounded = [](T x) {
     return std::is_same_v<T, float> ? T(widen(narrow(float(x)))) : x;
   };
-  std::vector<T> dq(c.rows * c.D), dk(c.n * c.D), dv(c.n * c.E), db(c.n);
+  std::vector<T> dq(c.rows * c.D), dk(c.n * c.D), dv(c.n * c.E), db(c.n), delta(c.rows);
   for (std::int64_t i = 0; i < c.rows; ++i) {
     for (std::int64_t j = 0; j < std::min(of.sees[i] - of.key, c.n); ++j) {
       const T p = std::exp(of.score<T>(i, j) + T(of.low[i]));
@@ -66,6 +67,7 @@ Sums loops(const Way& of) {
       for (std::int64_t e = 0; e < c.E; ++e)
         pull += T(widen(of.d_o[i * c.E + e])) * T(widen(of.v[j * c.E + e]));
       const T ds = p * (pull + T(of.minus_delta[i]));
+      delta[i] += p * pull;
       db[j] += ds;
       for (std::int64_t e = 0; e < c.E; ++e)
         dv[j * c.E + e] += rounded(p) * T(widen(of.d_o[i * c.E + e]));
@@ -78,7 +80,8 @@ Sums loops(const Way& of) {
   return {{dq.begin(), dq.end()},
           {dk.begin(), dk.end()},
           {dv.begin(), dv.end()},
-          {db.begin(), db.end()}};
+          {db.begin(), db.end()},
+          {delta.begin(), delta.end()}};
 }
 
 /// Column panels of `rows` rows that begin at 1, taken apart, less 1.
@@ -99,7 +102,7 @@ Sums go(const NarrowKernels& kernels, const Way& of) {
   std::vector<float> keys(kernels.gradient_keys_room(c.D, c.E), NAN);
   std::vector<float> scratch(kernels.gradient_scratch(), NAN);
   std::vector<float> dq(block_rows * D, 1), dk(gradient_keys * D, 1), dv(gradient_keys * E, 1);
-  std::vector<float> db(c.n, 1);
+  std::vector<float> db(c.n, 1), delta(c.rows, 1);
   std::vector<std::uint16_t> q;
   for (const float x : of.q) q.push_back(narrow(x));
   NarrowBackward block{};
@@ -128,11 +131,16 @@ Sums go(const NarrowKernels& kernels, const Way& of) {
   block.dv = dv.data();
   block.dbias = c.biased ? db.data() : nullptr;
   kernels.softmax_backward(block);
+  block.delta = delta.data();
+  block.minus_delta = nullptr;
+  block.dq = block.dk = block.dv = block.dbias = nullptr;
+  kernels.softmax_deltas(block);
   Sums to;
   to.dq = lines_of(dq, block_rows, c.rows, c.D);
   to.dk = lines_of(dk, gradient_keys, c.n, c.D);
   to.dv = lines_of(dv, gradient_keys, c.n, c.E);
   for (std::int64_t j = 0; j < c.n; ++j) to.db.push_back(double(db[j]) - 1);
+  for (std::int64_t i = 0; i < c.rows; ++i) to.delta.push_back(double(delta[i]) - 1);
   return to;
 }
 
@@ -159,6 +167,7 @@ void expect_close(const NarrowKernels& kernels, Case c) {
   expect_close(c, "dq", exact.dq, naive.dq, ours.dq, 0x1p-9);
   expect_close(c, "dk", exact.dk, naive.dk, ours.dk, c.split ? 0x1p-8 : 0x1p-9);
   expect_close(c, "dv", exact.dv, naive.dv, ours.dv, 0x1p-9);
+  expect_close(c, "delta", exact.delta, naive.delta, ours.delta, 0x1p-20);
   if (c.biased) expect_close(c, "db", exact.db, naive.db, ours.db, 0x1p-20);
 }
 
@@ -197,6 +206,7 @@ TEST_P(SoftmaxBf16Backward, PartsOfZeroChangeNothing) {
   EXPECT_EQ(with.dq, without.dq);
   EXPECT_EQ(with.dk, without.dk);
   EXPECT_EQ(with.db, without.db);
+  EXPECT_EQ(with.delta, without.delta);
 }
 
 TEST_P(SoftmaxBf16Backward, QueriesDoNotKnowKeysTheyDoNotSee) {
@@ -211,6 +221,7 @@ TEST_P(SoftmaxBf16Backward, QueriesDoNotKnowKeysTheyDoNotSee) {
     }
     const Sums dirty = go(*GetParam(), way);
     for (std::int64_t i = 0; i < (last + 1) * 33; ++i) ASSERT_EQ(dirty.dq[i], clean.dq[i]) << i;
+    for (std::int64_t i = 0; i <= last; ++i) ASSERT_EQ(dirty.delta[i], clean.delta[i]) << i;
   }
 }
 
