@@ -54,7 +54,7 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
   by_heads_ = parts_ == 1 && (S * z.G >= 4 * threads || S * z.G % threads == 0);
   whole_ = !wants_notes(problem);
   biased_ = problem.from.key_bias || geometry.has_bias();
-  wants_db_ = (problem.from.key_bias && !narrow_) || geometry.wants_db();
+  wants_db_ = problem.from.key_bias || geometry.wants_db();
   wants_dr_ = geometry.wants_dr();
   wants_dm_ = geometry.wants_dm();
   late_ = problem.through || geometry.has_spans();

@@ -22,7 +22,7 @@ struct Notes {
 
 class Backward {
  public:
-  /// narrow: like Forward, without dkey_bias; not looked at where wants_notes() says no.
+  /// narrow: like Forward; not looked at where wants_notes() says no.
   Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geometry& geometry,
            const Notes& notes, int threads, const NarrowKernels* narrow = nullptr);
 

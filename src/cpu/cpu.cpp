@@ -139,15 +139,11 @@ std::size_t workspace(const Problem& problem, int threads) {
   Arena arena;
   Geometry geometry(arena, problem, isa, threads);
   const Notes notes = Notes::take(arena, problem, threads);
-  const auto room = [&](const NarrowKernels* narrow) {
-    Arena one = arena, other = arena;  // the two passes take turns
-    const Forward forward(one, problem, isa, geometry, threads, narrow);
-    const Backward backward(other, problem, isa, geometry, notes, threads, narrow);
-    return std::max(one.used(), other.used());
-  };
   const NarrowKernels* narrow = narrow_for(problem, chosen_narrow());
-  std::size_t most = room(narrow);
-  if (narrow && problem.from.key_bias) most = std::max(most, room(nullptr));  // for dkey_bias
+  Arena one = arena, other = arena;  // the two passes take turns
+  const Forward forward(one, problem, isa, geometry, threads, narrow);
+  const Backward backward(other, problem, isa, geometry, notes, threads, narrow);
+  std::size_t most = std::max(one.used(), other.used());
   if (problem.match_dot)
     most = std::max(most, match_dot_room(geometry, problem, isa, arena, threads));
   return most + Arena::alignment;
@@ -181,8 +177,7 @@ void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
   Arena again = arena;
   geometry.estimate(threads, false);
   if (problem.match_dot) match_dot(geometry, problem, isa, arena, threads);
-  // What rounding the weights does to minus_delta is too much for dkey_bias, which is not bf16.
-  const NarrowKernels* narrow = to.dkey_bias ? nullptr : narrow_for(problem, chosen_narrow());
+  const NarrowKernels* narrow = narrow_for(problem, chosen_narrow());
   const NoteTaker taker(problem, isa, geometry, weigher, notes, to.d_o, narrow);
   if (!Backward::wants_notes(problem)) {
     // all there is to know is found on the way

@@ -73,6 +73,7 @@ void Backward::meet_narrow(const Gradients& to, const Meeting& at, const Work& w
       block.bias = room.b.data() + j;
       block.dk = room.dk.data() + (slot * gradient_stride * padded_L_);
       block.dv = room.dv.data() + (slot * gradient_stride * padded_E_);
+      block.dbias = to.dkey_bias ? room.db.data() + j : nullptr;
       deltas ? narrow_->softmax_deltas(block) : narrow_->softmax_backward(block);
     }
   }
