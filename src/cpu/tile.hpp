@@ -140,5 +140,5 @@ FOCI_INLINE V exp(V score, const float* constants) {
   V p = load(constants + 6 * 16);
 #pragma GCC unroll 8
   for (int i = 5; i >= 0; --i) p = fma(p, f, load(constants + i * 16));
-  return unless_below(score, lowest, times_power(p, t));
+  return scaled_unless_below(score, lowest, p, n, t);
 }

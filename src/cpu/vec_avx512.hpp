@@ -45,10 +45,9 @@ FOCI_INLINE float total(V x) {
   return _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)));
 }
 
-/// p * 2^n where t = n + 1.5 * 2^23 holds n in its low bits; n >= -127, where the result is 2^-127.
-FOCI_INLINE V times_power(V p, V t) {
-  const __m512i shifted = _mm512_maskz_slli_epi32(0xffff, _mm512_castps_si512(t), 23);
-  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), shifted));
+/// p * 2^n, and 0 where a < b; t = n + 1.5 * 2^23. NaN counts as not below.
+FOCI_INLINE V scaled_unless_below(V a, V b, V p, V n, V) {
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), p, n);
 }
 
 /// Rows become columns.

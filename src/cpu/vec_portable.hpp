@@ -51,6 +51,10 @@ FOCI_INLINE V times_power(V p, V t) {
   __builtin_memcpy(&x, &bits, sizeof x);
   return x;
 }
+/// p * 2^n, and 0 where a < b. NaN counts as not below.
+FOCI_INLINE V scaled_unless_below(V a, V b, V p, V, V t) {
+  return unless_below(a, b, times_power(p, t));
+}
 
 /// Rows become columns.
 FOCI_INLINE void transpose(V (&x)[lanes]) {
