@@ -134,10 +134,9 @@ void Backward::write_keys(const Gradients& to, std::int64_t s, std::int64_t g) c
     const metric::Index at{tokens.at.b, g, tokens.at.k0 + j};
     const auto line = [&](const View& view, std::span<float> from, std::int64_t width, bool known) {
       if (!view || (keep && !known)) return;
-      for (std::int64_t d = 0; d < width; ++d) {
-        metric::store_one(view, {at.of[0], at.of[1], at.of[2], d},
-                          keep && !from.empty() ? from[kept * width + d] : 0.0f);
-      }
+      if (keep && !from.empty()) return metric::store(view, at, from.data() + kept * width, width);
+      for (std::int64_t d = 0; d < width; ++d)
+        metric::store_one(view, {at.of[0], at.of[1], at.of[2], d}, 0.0f);
     };
     line(to.dk, gathered.dk, D, late_);
     line(to.dv, gathered.dv, E, late_);

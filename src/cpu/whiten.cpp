@@ -7,6 +7,9 @@ namespace foci::cpu::FOCI_ISA {
 
 #include "cpu/tile.hpp"
 
+/// What is left of 64 rows or 128 by tiles is few: it has a tile of its own.
+static constexpr int few_rows = 4;
+
 std::int64_t whitening_room(std::int64_t D);
 std::int64_t whitening_room(std::int64_t D) { return padded(D, tile_rows) * D + D * panel; }
 
@@ -20,16 +23,17 @@ static void pack_factor(float* to, const float* W, long D) {
   }
 }
 
-/// Rows [r, r + tile_rows) of z for one panel; W has nothing outside [begin, end).
+/// Rows [r, r + Rows) of z for one panel; W has nothing outside [begin, end).
+template <int Rows>
 FOCI_INLINE void whiten_tile(float* z, V (&norm)[2], const float* slivers, const float* x, long D,
                              long r, long begin, long end) {
-  V c[tile_rows][2];
+  V c[Rows][2];
 #pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
-  multiply<tile_rows, 2, 1, tile_rows>(c, slivers + r * D + begin * tile_rows, x + begin * panel,
-                                       panel, end - begin);
+  for (int i = 0; i < Rows; ++i) c[i][0] = c[i][1] = all(0.0f);
+  multiply<Rows, 2, 1, tile_rows>(c, slivers + r * D + begin * tile_rows, x + begin * panel, panel,
+                                  end - begin);
 #pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) {
+  for (int i = 0; i < Rows; ++i) {
     if (r + i >= D) break;
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
@@ -54,7 +58,12 @@ void whiten_panels(const WhitenedPanels& of) {
     V norm[2] = {all(0.0f), all(0.0f)};
     for (long r = 0; r < D; r += tile_rows) {
       const long last = r + tile_rows < D ? r + tile_rows : D;
-      whiten_tile(of.z + key * D, norm, slivers, x, D, r, of.lower ? 0 : r, of.lower ? last : D);
+      const long begin = of.lower ? 0 : r, end = of.lower ? last : D;
+      if (last - r <= few_rows) {
+        whiten_tile<few_rows>(of.z + key * D, norm, slivers, x, D, r, begin, end);
+      } else {
+        whiten_tile<tile_rows>(of.z + key * D, norm, slivers, x, D, r, begin, end);
+      }
     }
     for (int j = 0; j < 2; ++j) store(of.norms + key + j * lanes, norm[j]);
   }
