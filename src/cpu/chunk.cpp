@@ -110,23 +110,6 @@ static void divide(float* x, float by, std::int64_t count) {
   for (long d = 0; d < count; ++d) x[d] /= by;
 }
 
-static double slope_of(Map map, double phi) {
-  if (map == Map::exp) return phi;
-  return map == Map::relu ? (phi > 0 ? 1.0 : 0.0) : phi > 1 ? 1.0 : phi;
-}
-
-static void finish_query(const QueryGradient& of) {
-  for (long d = 0; d < of.D; ++d) {
-    double x = double(of.dq[d]);
-    if (of.map != Map::none) {
-      x = (x - of.delta * double(of.z[d])) * slope_of(of.map, double(of.phi[d]));
-      x = of.sum == 0 ? 0 : x / of.sum;
-    }
-    of.dq[d] = float(of.m ? of.c * double(of.m[d]) * x : of.c * x);
-    if (of.dm) of.dm[d] += of.c * double(of.q[d]) * x;
-  }
-}
-
 static void blend(float* to, float by, const float* x, const float* y, std::int64_t count) {
   for (long d = 0; d < count; d += lanes) store(to + d, fma(all(by), load(x + d), load(y + d)));
 }
@@ -245,6 +228,7 @@ void exp_keys(float* lines, const float* peak, std::int64_t rows, std::int64_t D
 void exp_queries(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
                  std::int64_t step);
 void slope(float* d, const float* phi, Map how, std::int64_t count);
+void finish_query(const QueryGradient& of);
 void raise(float* top, const float* x, std::int64_t count);
 bool outgrown_peak(const float* x, const float* peak, std::int64_t count);
 void exp_between(float* to, const float* x, const float* y, std::int64_t count);

@@ -16,9 +16,11 @@ std::int64_t bias_head(const ChunkWork& work, std::int64_t r) {
 void store_kept(const ChunkWork& work, const View& to, const float* from, std::int64_t step,
                 std::int64_t first, std::int64_t count, std::int64_t width) {
   const Tokens& t = work.tokens();
-  for (std::int64_t j = 0; j < count; ++j) {
-    store_lines(to, {t.at.b, work.head.g, t.at.k0 + t.key_at[first + j]}, from + j * step, step, 1,
-                width);
+  const std::int64_t* at = t.key_at.data() + first;
+  const bool together = count > 0 && at[count - 1] - at[0] == count - 1;
+  const std::int64_t lines = together ? count : 1;
+  for (std::int64_t j = 0; j < count; j += lines) {
+    store_lines(to, {t.at.b, work.head.g, t.at.k0 + at[j]}, from + j * step, step, lines, width);
   }
 }
 
@@ -49,14 +51,12 @@ void begin_gradients(ChunkWork& work, const Gradients& to) {
   std::fill(work.room.dk.begin(), work.room.dk.end(), 0.0f);
   std::fill(work.room.dv.begin(), work.room.dv.end(), 0.0f);
   const float *zeros = work.room.dk.data(), *no_values = work.room.dv.data();
-  for (std::int64_t i = 0; i < work.rows_within(0); ++i) {
-    for (std::int64_t h = g * R; h < (g + 1) * R; ++h)
-      store_lines(to.dq, {t.at.b, h, t.at.q0 + i}, zeros, 0, 1, plan.D);
-  }
+  for (std::int64_t h = g * R; h < (g + 1) * R; ++h)
+    store_lines(to.dq, {t.at.b, h, t.at.q0}, zeros, 0, work.rows_within(0), plan.D);
+  store_lines(to.dv_prev, {t.at.b, g, t.at.k0}, no_values, 0, t.at.M, plan.E);
   std::int64_t kept = 0;
   for (std::int64_t j = 0; j < t.at.M; ++j) {
     const std::int64_t token = t.at.k0 + j;
-    store_lines(to.dv_prev, {t.at.b, g, token}, no_values, 0, 1, plan.E);
     if (kept < t.n && t.key_at[kept] == j) {
       ++kept;
       continue;

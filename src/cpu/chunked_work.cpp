@@ -24,27 +24,29 @@ metric::Index moved(metric::Index index, std::int64_t by) {
 
 void load_lines(float* to, std::int64_t step, const View& from, const metric::Index& first,
                 std::int64_t count, std::int64_t width) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (plain(from)) {
-      const float* line = metric::address<float>(from, moved(first, i));
-      std::memcpy(to + i * step, line, std::size_t(width) * sizeof(float));
-    } else {
+  if (!plain(from)) {
+    for (std::int64_t i = 0; i < count; ++i)
       metric::load(to + i * step, from, moved(first, i), width);
-    }
+    return;
   }
+  const float* line = metric::address<float>(from, first);
+  const std::int64_t apart = from.strides[from.rank - 2];
+  for (std::int64_t i = 0; i < count; ++i)
+    std::memcpy(to + i * step, line + i * apart, std::size_t(width) * sizeof(float));
 }
 
 void store_lines(const View& to, const metric::Index& first, const float* from, std::int64_t step,
                  std::int64_t count, std::int64_t width) {
   if (!to) return;
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (plain(to)) {
-      float* line = metric::address<float>(to, moved(first, i));
-      std::memcpy(line, from + i * step, std::size_t(width) * sizeof(float));
-    } else {
+  if (!plain(to)) {
+    for (std::int64_t i = 0; i < count; ++i)
       metric::store(to, moved(first, i), from + i * step, width);
-    }
+    return;
   }
+  float* line = metric::address<float>(to, first);
+  const std::int64_t apart = to.strides[to.rank - 2];
+  for (std::int64_t i = 0; i < count; ++i)
+    std::memcpy(line + i * apart, from + i * step, std::size_t(width) * sizeof(float));
 }
 
 ChunkWork::ChunkWork(const ChunkPlan& p, const Powers& w, KeyHead& h, ChunkRoom& r,

@@ -208,25 +208,23 @@ void DecayScan::walk_back(const Part& at, const Gradients& to, bool writes) {
 void DecayScan::clear(const Gradients& to, std::int64_t head, ScanRoom& room) const {
   const Tokens& t = tokens_[head / p_.size.G];
   const std::int64_t g = head % p_.size.G, R = p_.heads_per_key(), D = p_.size.D, E = p_.size.E;
-  const auto zeros = [&](const View& view, const metric::Index& at, std::int64_t width) {
-    for (std::int64_t d = 0; d < width; d += step_) {
-      const std::int64_t count = std::min(step_, width - d);
-      if (view) store_lines(view.sliced(3, d, d + count), at, room.line.data(), 0, 1, count);
+  const auto zeros = [&](const View& view, const metric::Index& first, std::int64_t count,
+                         std::int64_t width) {
+    for (std::int64_t d = 0; view && d < width; d += step_) {
+      const View part = view.sliced(3, d, std::min(d + step_, width));
+      store_lines(part, first, room.line.data(), 0, count, part.shape[3]);
     }
   };
   std::fill(room.line.begin(), room.line.end(), 0.0f);
-  for (std::int64_t h = g * R; h < (g + 1) * R; ++h) {
-    for (std::int64_t i = 0; i < t.at.N; ++i) zeros(to.dq, {t.at.b, h, t.at.q0 + i}, D);
-  }
+  for (std::int64_t h = g * R; h < (g + 1) * R; ++h) zeros(to.dq, {t.at.b, h, t.at.q0}, t.at.N, D);
+  zeros(to.dk, {t.at.b, g, t.at.k0}, t.at.M, D);
+  zeros(to.dv_prev, {t.at.b, g, t.at.k0}, t.at.M, E);
   std::int64_t kept = 0;
   for (std::int64_t j = 0; j < t.at.M; ++j) {
-    const metric::Index at{t.at.b, g, t.at.k0 + j};
-    zeros(to.dk, at, D);
-    zeros(to.dv_prev, at, E);
     if (kept < t.n && t.key_at[kept] == j) {
       ++kept;
     } else {
-      zeros(to.dv, at, E);
+      zeros(to.dv, {t.at.b, g, t.at.k0 + j}, 1, E);
     }
   }
 }

@@ -4,7 +4,7 @@
 // largest product with a peak is 1: nothing overflows, and what underflows would not have counted.
 // Compiled once per instruction set.
 #include "cpu/chunk.hpp"
-#include "cpu/isa.hpp"
+#include "cpu/wide.hpp"
 
 namespace foci::cpu::FOCI_ISA {
 
@@ -97,14 +97,53 @@ void exp_queries(float* lines, const float* peak, std::int64_t rows, std::int64_
   }
 }
 
+/// phi' where phi has this value.
+FOCI_INLINE V slope_of(V phi, Map how) {
+  const V zero = all(0.0f), one = all(1.0f);
+  if (how == Map::elu1) return where_above(phi, one, one, phi);
+  return how == Map::relu ? where_above(phi, zero, one, zero) : phi;
+}
+
 void slope(float* d, const float* phi, Map how, std::int64_t count);
 void slope(float* d, const float* phi, Map how, std::int64_t count) {
-  const V zero = all(0.0f), one = all(1.0f);
-  for (long x = 0; x < count; x += lanes) {
-    V by = load(phi + x);
-    if (how == Map::elu1) by = where_above(by, one, one, by);
-    if (how == Map::relu) by = where_above(by, zero, one, zero);
-    store(d + x, mul(load(d + x), by));
+  for (long x = 0; x < count; x += lanes)
+    store(d + x, mul(load(d + x), slope_of(load(phi + x), how)));
+}
+
+/// Lanes [d, d + lanes) of y = phi'(q') (dq - delta z) by, in two halves.
+FOCI_INLINE void pulled(W (&y)[2], const QueryGradient& of, double by, long d) {
+  split(y[0], y[1], load(of.dq + d));
+  if (of.map == Map::none) {
+    for (int half = 0; half < 2; ++half) y[half] = mul(y[half], all(by));
+    return;
+  }
+  W z[2], slope[2];
+  split(z[0], z[1], load(of.z + d));
+  split(slope[0], slope[1], slope_of(load(of.phi + d), of.map));
+  for (int half = 0; half < 2; ++half) {
+    const W rest = fma(all(-of.delta), z[half], y[half]);
+    y[half] = mul(mul(rest, slope[half]), all(by));
+  }
+}
+
+void finish_query(const QueryGradient& of);
+void finish_query(const QueryGradient& of) {
+  const bool divides = of.map != Map::none;
+  const double by = !divides ? of.c : of.sum == 0 ? 0 : of.c / of.sum;
+  for (long d = 0; d < of.D; d += lanes) {
+    W y[2];
+    double line[lanes];
+    pulled(y, of, by, d);
+    store(line, y[0]);
+    store(line + wide_lanes, y[1]);
+    const long count = of.D - d < lanes ? of.D - d : lanes;
+    if (divides && of.sum == 0) {
+      for (long x = 0; x < count; ++x) of.dq[d + x] = 0;
+      continue;
+    }
+    for (long x = 0; x < count; ++x)
+      of.dq[d + x] = float(of.m ? double(of.m[d + x]) * line[x] : line[x]);
+    for (long x = 0; of.dm && x < count; ++x) of.dm[d + x] += double(of.q[d + x]) * line[x];
   }
 }
 
