@@ -204,10 +204,10 @@ void ChunkBackward::pull_divisors(ChunkWork& work, const Chunk& chunk, std::span
   const float* earlier = before.empty() ? nullptr : work.state(before).column;
   if (chunk.count() > 0) work.score(rows);
   for (std::int64_t i = 0; i < rows.count; ++i) {
-    const float* q = &room.q[i * step];
-    float* dq = &room.dq[i * step];
-    const float* x = &room.scores[i * plan_.chunk];
-    float* da = &room.pulls[i * plan_.chunk];
+    const float* q = room.q.data() + i * step;
+    float* dq = room.dq.data() + i * step;
+    const float* x = room.scores.data() + i * plan_.chunk;
+    float* da = room.pulls.data() + i * plan_.chunk;
     const std::int64_t visible = chunk.count() > 0 ? room.visible[i] : 0;
     double sum = work.kernels.sum(x, visible), delta = work.kernels.dot(x, da, visible);
     if (earlier) {
@@ -237,12 +237,13 @@ void ChunkBackward::finish_queries(ChunkWork& work, const Chunk& chunk, std::spa
   for (std::int64_t i = 0; i < rows.count; ++i) {
     const std::int64_t row = rows.first + i, visible = chunk.count() > 0 ? room.visible[i] : 0;
     QueryGradient of{
-        &room.dq[i * step],     &room.q[i * step],      z,    0,       0,      plan_.map,
-        &room.raw[i * plan_.D], metric.of(rows.r, row), p_.c, nullptr, plan_.D};
+        room.dq.data() + i * step,     room.q.data() + i * step, z,    0,       0,      plan_.map,
+        room.raw.data() + i * plan_.D, metric.of(rows.r, row),   p_.c, nullptr, plan_.D};
     of.dm =
         metric.per_query ? metric.line(metric.dm, rows.r, row) : shared_dm(work.head, part, rows.r);
     if (plan_.divides) {
-      for (; seen < visible; ++seen) work.kernels.blend(z, 1, &room.keys[seen * step], z, step);
+      for (; seen < visible; ++seen)
+        work.kernels.blend(z, 1, room.keys.data() + seen * step, z, step);
       of.sum = work.kernels.dot(of.phi, z, plan_.D);
       of.delta = of.sum == 0 ? 0 : work.kernels.dot(of.phi, of.dq, plan_.D) / of.sum;
       work.head.deltas[rows.r * t.at.N + row] += of.delta;
@@ -306,7 +307,7 @@ void ChunkBackward::pull_later(ChunkWork& work, const Chunk& chunk, std::span<fl
   work.matrix.product({dk, room.values.data(), room.across.data(), count, d_step, plan_.E, d_step,
                        e_step, 1, d_step, plan_.divides});
   if (!plan_.fades) return;
-  const std::int64_t* at = &work.tokens().key_at[chunk.begin];
+  const std::int64_t* at = work.tokens().key_at.data() + chunk.begin;
   const float* by = powers_.row(room.powers.data(), at[count - 1], at, count);
   for (std::int64_t j = 0; j < count; ++j) {
     work.kernels.scale(dk + j * d_step, by[j], d_step);

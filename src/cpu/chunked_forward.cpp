@@ -156,11 +156,12 @@ void ChunkForward::find_divisors(ChunkWork& work, const Chunk& chunk, std::span<
       room.by[i] = work.head.by[rows.first + i];
       continue;
     }
-    const float* q = &room.q[i * plan_.d_step];
+    const float* q = room.q.data() + i * plan_.d_step;
     const double earlier =
         before.empty() ? 0 : work.kernels.dot(q, work.state(before).column, plan_.D);
-    const double here =
-        chunk.count() == 0 ? 0 : work.kernels.sum(&room.scores[i * plan_.chunk], room.visible[i]);
+    const double here = chunk.count() == 0 ? 0
+                                           : work.kernels.sum(room.scores.data() + i * plan_.chunk,
+                                                              room.visible[i]);
     room.by[i] = float(earlier + here);
   }
 }

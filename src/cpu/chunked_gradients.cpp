@@ -38,7 +38,7 @@ void join_dm(const ChunkWork& work) {
 double* shared_dm(KeyHead& head, std::int64_t part, std::int64_t r) {
   if (head.dm.empty()) return nullptr;
   const DiagonalMetric& metric = head.metric;
-  return &head.dm[(part * metric.heads() + (metric.per_head ? r : 0)) * metric.p->size.D];
+  return head.dm.data() + ((part * metric.heads() + (metric.per_head ? r : 0)) * metric.p->size.D);
 }
 
 /// Rows that see nothing and keys that are masked.
@@ -75,14 +75,15 @@ void write_keys(ChunkWork& work, const Gradients& to, const Chunk& chunk) {
   const std::int64_t count = chunk.count();
   for (std::int64_t j = 0; j < count && plan.divides; ++j) {
     const std::int64_t at = j * plan.d_step;
-    work.kernels.slope(&room.dk[at], &room.keys[at], plan.map, plan.d_step);
+    work.kernels.slope(room.dk.data() + at, room.keys.data() + at, plan.map, plan.d_step);
   }
   store_kept(work, to.dk, room.dk.data(), plan.d_step, chunk.begin, count, plan.D);
   if (work.head.dv.empty()) {
     store_kept(work, to.dv, room.dv.data(), plan.e_step, chunk.begin, count, plan.E);
   } else {
     for (std::int64_t j = 0; j < count; ++j)
-      std::copy_n(&room.dv[j * plan.e_step], plan.E, &work.head.dv[(chunk.begin + j) * plan.E]);
+      std::copy_n(room.dv.data() + j * plan.e_step, plan.E,
+                  work.head.dv.data() + ((chunk.begin + j) * plan.E));
   }
   if (!to.dkey_bias) return;
   const bool each = to.dkey_bias.shape[1] == plan.p->size.H;

@@ -21,7 +21,7 @@ void ChunkWork::blend(std::span<float> to, std::span<const float> x, const float
   const std::int64_t step = plan.e_step;
   if (fade) {
     for (std::int64_t d = 0; d < plan.features; ++d)
-      kernels.blend(&to[d * step], fade[d], &x[d * step], &y[d * step], step);
+      kernels.blend(to.data() + d * step, fade[d], x.data() + d * step, y.data() + d * step, step);
   } else {
     kernels.blend(to.data(), 1, x.data(), y.data(), plan.matrix());
   }
@@ -35,7 +35,7 @@ void ChunkWork::blend(std::span<float> to, std::span<const float> x, const float
 void ChunkWork::shrink(std::span<float> state, const float* fade) const {
   if (!fade) return;
   for (std::int64_t d = 0; d < plan.features; ++d)
-    kernels.scale(&state[d * plan.e_step], fade[d], plan.e_step);
+    kernels.scale(state.data() + d * plan.e_step, fade[d], plan.e_step);
   for (std::int64_t d = 0; d < plan.d_step && plan.divides; ++d)
     state[plan.matrix() + d] *= fade[d];
 }
@@ -72,15 +72,16 @@ void ChunkWork::absorb_keys(const Chunk& chunk) {
   if (plan.fades) {
     if (chunk.begin % plan.part != 0)
       shrink(room.local, fade_of(nullptr, nullptr, gap(chunk.begin, chunk.end)));
-    const std::int64_t* at = &tokens().key_at[chunk.begin];
+    const std::int64_t* at = tokens().key_at.data() + chunk.begin;
     const float* by = powers.row(room.powers.data(), at[count - 1], at, count);
-    for (std::int64_t j = 0; j < count; ++j) kernels.scale(&room.keys[j * step], by[j], step);
+    for (std::int64_t j = 0; j < count; ++j)
+      kernels.scale(room.keys.data() + j * step, by[j], step);
   }
   const State to = state(room.local);
   matrix.product({to.matrix, room.keys.data(), room.values.data(), plan.features, plan.e_step,
                   count, plan.e_step, 1, step, plan.e_step, true});
   for (std::int64_t j = 0; j < count && plan.divides; ++j)
-    kernels.blend(to.column, 1, &room.keys[j * step], to.column, step);
+    kernels.blend(to.column, 1, room.keys.data() + j * step, to.column, step);
 }
 
 std::span<float> ChunkWork::join_keys(std::int64_t part, std::int64_t c) {
@@ -122,7 +123,7 @@ void ChunkWork::absorb_rows(const RowBlock& rows, const Chunk& chunk) {
   const State to = state(room.local);
   float* bias = plan.biased() ? to.matrix + (plan.D + rows.r) * plan.e_step : nullptr;
   for (std::int64_t i = 0; i < rows.count; ++i) {
-    float *q = &room.q[i * plan.d_step], *d_o = &room.d_o[i * plan.e_step];
+    float *q = room.q.data() + i * plan.d_step, *d_o = room.d_o.data() + i * plan.e_step;
     const float power = plan.fades ? row_power(rows.first + i, chunk) : 1.0f;
     if (plan.fades) kernels.scale(q, power, plan.d_step);
     if (bias) kernels.blend(bias, power, d_o, bias, plan.e_step);

@@ -42,7 +42,7 @@ void tally_rows(ChunkWork& work, const Outputs& to, const RowBlock& rows, const 
     work.score(some, unseeing);
     work.weigh(room.scores.data(), some, block, plan.biased());
     for (std::int64_t i = 0; i < some.count; ++i) {
-      float* weights = &room.scores[i * plan.chunk];
+      float* weights = room.scores.data() + i * plan.chunk;
       work.divide_row(weights, room.by[unseeing + i], room.visible[i]);
       work.kernels.tally(room.tallies[unseeing + i], weights, room.visible[i], key,
                          plan.divides && bool(to.entropy));

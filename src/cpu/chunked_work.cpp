@@ -59,25 +59,25 @@ std::int64_t ChunkWork::rows_within(std::int64_t seen) const {
 }
 
 const float* ChunkWork::peak_before(std::int64_t part) const {
-  return plan.map == Map::exp ? &head.peaks[part * plan.d_step] : nullptr;
+  return plan.map == Map::exp ? head.peaks.data() + part * plan.d_step : nullptr;
 }
 
 void ChunkWork::find_peaks(std::int64_t part) {
-  float* top = &head.peaks[(part + 1) * plan.d_step];
+  float* top = head.peaks.data() + ((part + 1) * plan.d_step);
   std::fill_n(top, plan.d_step, far_below);
   const std::int64_t end = std::min((part + 1) * plan.part, tokens().n);
   for (std::int64_t j = part * plan.part; j < end; j += plan.chunk) {
     const std::int64_t count = std::min(plan.chunk, end - j);
     load_raw_keys(j, count);
     for (std::int64_t i = 0; i < count; ++i)
-      kernels.raise(top, &room.keys[i * plan.d_step], plan.d_step);
+      kernels.raise(top, room.keys.data() + i * plan.d_step, plan.d_step);
   }
 }
 
 void ChunkWork::join_peaks() {
   std::fill_n(head.peaks.begin(), plan.d_step, far_below);
   for (std::int64_t part = 1; part <= parts(); ++part)
-    kernels.raise(&head.peaks[part * plan.d_step], peak_before(part - 1), plan.d_step);
+    kernels.raise(head.peaks.data() + part * plan.d_step, peak_before(part - 1), plan.d_step);
 }
 
 /// Keys as they are, far below in what pads them.
@@ -85,13 +85,13 @@ void ChunkWork::load_raw_keys(std::int64_t first, std::int64_t count) {
   const std::int64_t D = plan.D, step = plan.d_step;
   load_kept(room.keys.data(), step, plan.p->from.k, first, count, D);
   for (std::int64_t i = 0; i < count; ++i)
-    std::fill(&room.keys[i * step + D], &room.keys[i * step] + step, far_below);
+    std::fill(room.keys.data() + i * step + D, room.keys.data() + i * step + step, far_below);
 }
 
 void ChunkWork::load_kept(float* to, std::int64_t step, const View& from, std::int64_t first,
                           std::int64_t count, std::int64_t width) const {
   const Tokens& t = tokens();
-  const std::int64_t* at = &t.key_at[first];
+  const std::int64_t* at = t.key_at.data() + first;
   if (count > 0 && at[count - 1] - at[0] == count - 1) {
     load_lines(to, step, from, {t.at.b, head.g, t.at.k0 + at[0]}, count, width);
     return;
@@ -121,7 +121,7 @@ void ChunkWork::walk_keys(std::int64_t begin, std::int64_t end, const float* pea
   for (std::int64_t j = begin; j < end; ++j) {
     const std::int64_t i = (j - begin) % plan.chunk;
     if (i == 0) load_raw_keys(j, std::min(plan.chunk, end - j));
-    const float* key = &room.keys[i * plan.d_step];
+    const float* key = room.keys.data() + i * plan.d_step;
     const bool outgrown = kernels.outgrown(key, peak, plan.d_step);
     if (j > since && (outgrown || j - since == plan.chunk)) {
       room.chunks[chunks++] = {since, j, peak};
@@ -129,7 +129,7 @@ void ChunkWork::walk_keys(std::int64_t begin, std::int64_t end, const float* pea
     }
     kernels.raise(top, key, plan.d_step);
     if (!outgrown) continue;
-    float* next = &room.peaks[raised++ * plan.d_step];
+    float* next = room.peaks.data() + (raised++ * plan.d_step);
     std::copy_n(top, plan.d_step, next);
     peak = next;
   }
@@ -189,7 +189,7 @@ void ChunkWork::load_queries(const RowBlock& rows, const float* peak) {
   load_lines(room.raw.data(), D, plan.p->from.q, {t.at.b, h, t.at.q0 + rows.first}, rows.count, D);
   const float c = float(plan.p->c);
   for (std::int64_t i = 0; i < rows.count; ++i) {
-    const float* raw = &room.raw[i * D];
+    const float* raw = room.raw.data() + i * D;
     const float* m = head.metric.of(rows.r, rows.first + i);
     float* line = q + i * step;
     for (std::int64_t d = 0; d < D; ++d) line[d] = m ? c * m[d] * raw[d] : c * raw[d];
@@ -254,7 +254,7 @@ Product ChunkWork::strip(float* to, const float* lines, std::int64_t step, const
 }
 
 void ChunkWork::score(const RowBlock& rows, std::int64_t from) {
-  const float* q = &room.q[from * plan.d_step];
+  const float* q = room.q.data() + from * plan.d_step;
   for (std::int64_t i = 0; i < rows.count; i += strip_rows) {
     Product of = strip(room.scores.data(), q, plan.d_step, room.keys_across.data(), i, rows.count);
     of.K = plan.D;
@@ -273,7 +273,7 @@ void ChunkWork::pull(const RowBlock& rows, const Chunk& chunk) {
 
 void ChunkWork::weigh(float* scores, const RowBlock& rows, const Chunk& chunk, bool biased) {
   if (!biased && !plan.fades) return;
-  const std::int64_t* at = &tokens().key_at[chunk.begin];
+  const std::int64_t* at = tokens().key_at.data() + chunk.begin;
   for (std::int64_t j = 0; biased && j < chunk.count(); ++j)
     room.bias[j] = room.keys[j * plan.d_step + plan.D + rows.r];
   for (std::int64_t i = 0; i < rows.count; ++i) {

@@ -36,7 +36,7 @@ void Powers::fill() {
 const float* Powers::row(float* room, std::int64_t last, const std::int64_t* at,
                          std::int64_t count) const {
   const std::int64_t size = std::int64_t(falling.size()), gap = last - at[0];
-  if (at[count - 1] - at[0] == count - 1 && gap < size) return &falling[size - 1 - gap];
+  if (at[count - 1] - at[0] == count - 1 && gap < size) return falling.data() + (size - 1 - gap);
   for (std::int64_t j = 0; j < count; ++j) room[j] = of(last - at[j]);
   return room;
 }

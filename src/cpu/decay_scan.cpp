@@ -36,7 +36,7 @@ class DecayScan {
     return blocks_of(tokens_[head / p_.size.G].n, part_keys);
   }
   float* total(std::int64_t head, std::int64_t index) {
-    return &totals_[(head * most_parts_ + index) * step_];
+    return totals_.data() + ((head * most_parts_ + index) * step_);
   }
   /// Calls f(head, first part, end part, thread) so that every part has its turn.
   template <class F>
@@ -90,7 +90,7 @@ DecayScan::DecayScan(Arena& arena, const Problem& problem, int threads)
 
 DecayScan::Part DecayScan::part(std::int64_t head, std::int64_t index, ScanRoom& room) const {
   const std::int64_t s = head / p_.size.G, begin = index * part_keys;
-  return {tokens_[s], &by_[s * p_.longest_n],
+  return {tokens_[s], by_.data() + s * p_.longest_n,
           room,       head % p_.size.G,
           begin,      std::min(begin + part_keys, tokens_[s].n)};
 }
