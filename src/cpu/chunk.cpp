@@ -222,9 +222,7 @@ static void tally(Tally& to, float* x, std::int64_t count, std::int64_t key, boo
 }
 
 // linear.cpp
-void map_features(float* lines, Map how, std::int64_t rows, std::int64_t D, std::int64_t step);
-void exp_keys(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
-              std::int64_t step);
+void map_features(const Mapped& of);
 void exp_queries(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
                  std::int64_t step);
 void slope(float* d, const float* phi, Map how, std::int64_t count);
@@ -233,9 +231,9 @@ void raise(float* top, const float* x, std::int64_t count);
 bool outgrown_peak(const float* x, const float* peak, std::int64_t count);
 void exp_between(float* to, const float* x, const float* y, std::int64_t count);
 
-const ChunkKernels chunk_kernels = {
-    ranged, exact_product, map_features,  exp_keys,    exp_queries, finish_query,
-    slope,  raise,         outgrown_peak, exp_between, scale,       divide,
-    blend,  dot,           sum,           subtract,    weigh,       tally};
+const ChunkKernels chunk_kernels = {ranged, exact_product, map_features,  exp_queries, finish_query,
+                                    slope,  raise,         outgrown_peak, exp_between, scale,
+                                    divide, blend,         dot,           sum,         subtract,
+                                    weigh,  tally};
 
 }  // namespace foci::cpu::FOCI_ISA

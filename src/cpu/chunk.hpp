@@ -27,6 +27,21 @@ struct Ranged {
   const std::int64_t* end;
 };
 
+/// Lines of floats, `step` apart.
+struct Lines {
+  const float* at = nullptr;
+  std::int64_t step = 0;
+};
+
+/// phi of (rows,D) lines, each padded with zeros to `step`; `from` may be where they go.
+struct Mapped {
+  float* to;
+  Lines from;
+  Map how;
+  const float* peak;  // (D, padded) exp: e^(x - peak)
+  std::int64_t rows, D, step;
+};
+
 /// The last steps of one query's gradient, in double: dq' = phi'(q') (dq - delta z) / sum for
 /// linear, then dq = c m dq' and dm += c q dq'.
 struct QueryGradient {
@@ -55,12 +70,8 @@ struct ChunkKernels {
   /// c = a b like a Product whose a_k is 1, each sum in double; cols padded.
   void (*exact_product)(const Product& of);
 
+  void (*map)(const Mapped& of);
   // (rows,D) lines, `step` floats apart; what lies past D becomes 0.
-  /// elu1 or relu
-  void (*map)(float* lines, Map how, std::int64_t rows, std::int64_t D, std::int64_t step);
-  /// e^(k - peak)
-  void (*exp_keys)(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
-                   std::int64_t step);
   /// e^(q + peak) over the row's largest such number
   void (*exp_queries)(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
                       std::int64_t step);

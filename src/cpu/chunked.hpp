@@ -98,6 +98,8 @@ class ChunkWork {
   const MatrixKernels& matrix;
   const ChunkKernels& kernels;
   std::int64_t chunks = 0;  // found in the part
+  Lines values;             // (chunk, E) of the loaded chunk
+  Lines raw;                // (rows, D) queries as they came
 
   ChunkWork(const ChunkPlan& p, const Powers& w, KeyHead& h, ChunkRoom& r, const Kernels& isa);
 
@@ -172,6 +174,9 @@ class ChunkWork {
                  std::int64_t count, std::int64_t width) const;
   Product strip(float* to, const float* lines, std::int64_t step, const float* across,
                 std::int64_t first, std::int64_t rows) const;
+  /// Kept keys where they lie, where whole vectors of them do; else none.
+  Lines in_place(const View& from, std::int64_t first, std::int64_t count,
+                 std::int64_t width) const;
   void load_raw_keys(std::int64_t first, std::int64_t count);
   void walk_keys(std::int64_t begin, std::int64_t end, const float* peak);
   void enter_keys(const Chunk& chunk);
@@ -184,6 +189,8 @@ void load_lines(float* to, std::int64_t step, const View& from, const metric::In
                 std::int64_t count, std::int64_t width);
 void store_lines(const View& to, const metric::Index& first, const float* from, std::int64_t step,
                  std::int64_t count, std::int64_t width);
+void clear_lines(const View& to, const metric::Index& first, std::int64_t count,
+                 std::int64_t width);
 
 /// What forward and backward share: memory, tokens, metrics, peaks, sums over keys.
 class ChunkPass {

@@ -237,8 +237,8 @@ void ChunkBackward::finish_queries(ChunkWork& work, const Chunk& chunk, std::spa
   for (std::int64_t i = 0; i < rows.count; ++i) {
     const std::int64_t row = rows.first + i, visible = chunk.count() > 0 ? room.visible[i] : 0;
     QueryGradient of{
-        room.dq.data() + i * step,     room.q.data() + i * step, z,    0,       0,      plan_.map,
-        room.raw.data() + i * plan_.D, metric.of(rows.r, row),   p_.c, nullptr, plan_.D};
+        room.dq.data() + i * step,       room.q.data() + i * step, z,    0,       0,      plan_.map,
+        work.raw.at + i * work.raw.step, metric.of(rows.r, row),   p_.c, nullptr, plan_.D};
     of.dm =
         metric.per_query ? metric.line(metric.dm, rows.r, row) : shared_dm(work.head, part, rows.r);
     if (plan_.divides) {
@@ -304,8 +304,8 @@ void ChunkBackward::pull_later(ChunkWork& work, const Chunk& chunk, std::span<fl
                        d_step, 1, e_step, false});
   for (std::int64_t j = 0; j < count && plan_.divides; ++j)
     std::copy_n(state.column, d_step, dk + j * d_step);
-  work.matrix.product({dk, room.values.data(), room.across.data(), count, d_step, plan_.E, d_step,
-                       e_step, 1, d_step, plan_.divides});
+  work.matrix.product({dk, work.values.at, room.across.data(), count, d_step, plan_.E, d_step,
+                       work.values.step, 1, d_step, plan_.divides});
   if (!plan_.fades) return;
   const std::int64_t* at = work.tokens().key_at.data() + chunk.begin;
   const float* by = powers_.row(room.powers.data(), at[count - 1], at, count);

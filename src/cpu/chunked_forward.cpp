@@ -136,8 +136,8 @@ void ChunkForward::attend(ChunkWork& work, const Chunk& chunk, std::span<float> 
     work.see(rows, chunk);
     work.score(rows);
     work.weigh(scores, rows, chunk, plan_.biased());
-    work.kernels.ranged({out, scores, room.values.data(), rows.count, step, chunk.count(), step,
-                         plan_.chunk, 1, step, nullptr, room.visible.data()});
+    work.kernels.ranged({out, scores, work.values.at, rows.count, step, chunk.count(), step,
+                         plan_.chunk, 1, work.values.step, nullptr, room.visible.data()});
   }
   find_divisors(work, chunk, before, rows);
   for (std::int64_t i = 0; i < rows.count; ++i) work.divide_row(out + i * step, room.by[i], step);

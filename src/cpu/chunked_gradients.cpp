@@ -48,12 +48,9 @@ void begin_gradients(ChunkWork& work, const Gradients& to) {
   const std::int64_t R = plan.R, g = work.head.g;
   std::fill(work.head.dm.begin(), work.head.dm.end(), 0);
   std::fill(work.head.metric.dm.begin(), work.head.metric.dm.end(), 0);
-  std::fill(work.room.dk.begin(), work.room.dk.end(), 0.0f);
-  std::fill(work.room.dv.begin(), work.room.dv.end(), 0.0f);
-  const float *zeros = work.room.dk.data(), *no_values = work.room.dv.data();
   for (std::int64_t h = g * R; h < (g + 1) * R; ++h)
-    store_lines(to.dq, {t.at.b, h, t.at.q0}, zeros, 0, work.rows_within(0), plan.D);
-  store_lines(to.dv_prev, {t.at.b, g, t.at.k0}, no_values, 0, t.at.M, plan.E);
+    clear_lines(to.dq, {t.at.b, h, t.at.q0}, work.rows_within(0), plan.D);
+  clear_lines(to.dv_prev, {t.at.b, g, t.at.k0}, t.at.M, plan.E);
   std::int64_t kept = 0;
   for (std::int64_t j = 0; j < t.at.M; ++j) {
     const std::int64_t token = t.at.k0 + j;
@@ -61,8 +58,8 @@ void begin_gradients(ChunkWork& work, const Gradients& to) {
       ++kept;
       continue;
     }
-    store_lines(to.dk, {t.at.b, g, token}, zeros, 0, 1, plan.D);
-    store_lines(to.dv, {t.at.b, g, token}, no_values, 0, 1, plan.E);
+    clear_lines(to.dk, {t.at.b, g, token}, 1, plan.D);
+    clear_lines(to.dv, {t.at.b, g, token}, 1, plan.E);
     for (std::int64_t r = 0; r < R && to.dkey_bias; ++r)
       metric::store_one(to.dkey_bias, {t.at.b, bias_head(work, r), token}, 0.0f);
   }

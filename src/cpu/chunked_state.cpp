@@ -78,8 +78,8 @@ void ChunkWork::absorb_keys(const Chunk& chunk) {
       kernels.scale(room.keys.data() + j * step, by[j], step);
   }
   const State to = state(room.local);
-  matrix.product({to.matrix, room.keys.data(), room.values.data(), plan.features, plan.e_step,
-                  count, plan.e_step, 1, step, plan.e_step, true});
+  matrix.product({to.matrix, room.keys.data(), values.at, plan.features, plan.e_step, count,
+                  plan.e_step, 1, step, values.step, true});
   for (std::int64_t j = 0; j < count && plan.divides; ++j)
     kernels.blend(to.column, 1, room.keys.data() + j * step, to.column, step);
 }

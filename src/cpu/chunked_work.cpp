@@ -49,6 +49,20 @@ void store_lines(const View& to, const metric::Index& first, const float* from, 
     std::memcpy(line + i * apart, from + i * step, std::size_t(width) * sizeof(float));
 }
 
+void clear_lines(const View& to, const metric::Index& first, std::int64_t count,
+                 std::int64_t width) {
+  if (!to || count == 0) return;
+  if (plain(to) && to.strides[to.rank - 2] == width) {
+    std::memset(metric::address<float>(to, first), 0, std::size_t(count * width) * sizeof(float));
+    return;
+  }
+  constexpr float zeros[line_pad] = {};
+  for (std::int64_t d = 0; d < width; d += line_pad) {
+    const View part = to.sliced(to.rank - 1, d, std::min(d + line_pad, width));
+    store_lines(part, first, zeros, 0, count, part.shape[to.rank - 1]);
+  }
+}
+
 ChunkWork::ChunkWork(const ChunkPlan& p, const Powers& w, KeyHead& h, ChunkRoom& r,
                      const Kernels& isa)
     : plan(p), powers(w), head(h), room(r), matrix(*isa.matrix), kernels(*isa.chunk) {}
@@ -100,6 +114,15 @@ void ChunkWork::load_kept(float* to, std::int64_t step, const View& from, std::i
     load_lines(to + j * step, step, from, {t.at.b, head.g, t.at.k0 + at[j]}, 1, width);
 }
 
+Lines ChunkWork::in_place(const View& from, std::int64_t first, std::int64_t count,
+                          std::int64_t width) const {
+  const Tokens& t = tokens();
+  const std::int64_t* at = t.key_at.data() + first;
+  const bool whole = width % line_pad == 0 && count % line_pad == 0 && count > 0;
+  if (!whole || !plain(from) || at[count - 1] - at[0] != count - 1) return {};
+  return {metric::address<float>(from, {t.at.b, head.g, t.at.k0 + at[0]}), from.strides[2]};
+}
+
 void ChunkWork::find_chunks(std::int64_t part) {
   const std::int64_t begin = part * plan.part, end = std::min(begin + plan.part, tokens().n);
   const float* peak = peak_before(causal() ? part : parts());
@@ -141,14 +164,14 @@ void ChunkWork::load_keys(const Chunk& chunk) {
   const View& bias = plan.p->from.key_bias;
   const Tokens& t = tokens();
   float* keys = room.keys.data();
-  load_kept(keys, step, plan.p->from.k, chunk.begin, count, D);
-  for (std::int64_t j = 0; j < count; ++j)
-    std::fill(&keys[j * step + D], &keys[j * step] + step, 0.0f);
-  if (plan.map == Map::exp) {
-    kernels.exp_keys(keys, chunk.peak, count, D, step);
-  } else if (plan.map != Map::none) {
-    kernels.map(keys, plan.map, count, D, step);
+  Lines from = plan.map == Map::none ? Lines{} : in_place(plan.p->from.k, chunk.begin, count, D);
+  if (!from.at) {
+    load_kept(keys, step, plan.p->from.k, chunk.begin, count, D);
+    from = {keys, step};
+    for (std::int64_t j = 0; j < count; ++j)
+      std::fill(&keys[j * step + D], &keys[j * step] + step, 0.0f);
   }
+  if (plan.map != Map::none) kernels.map({keys, from, plan.map, chunk.peak, count, D, step});
   for (std::int64_t r = 0; r < plan.features - D; ++r) {
     const std::int64_t h = bias.shape[1] == plan.p->size.H ? head.g * plan.R + r : head.g;
     for (std::int64_t j = 0; j < count; ++j) {
@@ -162,12 +185,15 @@ void ChunkWork::load_keys(const Chunk& chunk) {
 
 void ChunkWork::load_values(const Chunk& chunk) {
   const std::int64_t count = chunk.count(), E = plan.E, step = plan.e_step;
-  float* values = room.values.data();
-  load_kept(values, step, plan.p->from.v, chunk.begin, count, E);
+  values = in_place(plan.p->from.v, chunk.begin, count, E);
+  if (values.at) return;
+  float* lines = room.values.data();
+  values = {lines, step};
+  load_kept(lines, step, plan.p->from.v, chunk.begin, count, E);
   for (std::int64_t j = 0; j < count; ++j)
-    std::fill(&values[j * step + E], &values[j * step] + step, 0.0f);
+    std::fill(&lines[j * step + E], &lines[j * step] + step, 0.0f);
   const std::int64_t whole = std::min(padded(count, line_pad), plan.chunk);
-  std::fill(values + count * step, values + whole * step, 0.0f);
+  std::fill(lines + count * step, lines + whole * step, 0.0f);
 }
 
 void ChunkWork::transpose_keys(const Chunk& chunk) {
@@ -178,27 +204,33 @@ void ChunkWork::transpose_keys(const Chunk& chunk) {
 
 void ChunkWork::transpose_values(const Chunk& chunk) {
   const std::int64_t whole = std::min(padded(chunk.count(), line_pad), plan.chunk);
-  matrix.transpose(room.values_across.data(), room.values.data(), whole, plan.E, plan.chunk,
-                   plan.e_step);
+  matrix.transpose(room.values_across.data(), values.at, whole, plan.E, plan.chunk, values.step);
 }
 
 void ChunkWork::load_queries(const RowBlock& rows, const float* peak) {
   const std::int64_t D = plan.D, step = plan.d_step, h = head.g * plan.R + rows.r;
   const Tokens& t = tokens();
   float* q = room.q.data();
-  load_lines(room.raw.data(), D, plan.p->from.q, {t.at.b, h, t.at.q0 + rows.first}, rows.count, D);
+  const View& from = plan.p->from.q;
+  const metric::Index first{t.at.b, h, t.at.q0 + rows.first};
+  raw = {room.raw.data(), D};
+  if (plain(from)) {
+    raw = {metric::address<float>(from, first), from.strides[2]};
+  } else {
+    load_lines(room.raw.data(), D, from, first, rows.count, D);
+  }
   const float c = float(plan.p->c);
   for (std::int64_t i = 0; i < rows.count; ++i) {
-    const float* raw = room.raw.data() + i * D;
+    const float* x = raw.at + i * raw.step;
     const float* m = head.metric.of(rows.r, rows.first + i);
     float* line = q + i * step;
-    for (std::int64_t d = 0; d < D; ++d) line[d] = m ? c * m[d] * raw[d] : c * raw[d];
+    for (std::int64_t d = 0; d < D; ++d) line[d] = m ? c * m[d] * x[d] : c * x[d];
     std::fill(line + D, line + step, 0.0f);
   }
   if (plan.map == Map::exp) {
     kernels.exp_queries(q, peak, rows.count, D, step);
   } else if (plan.map != Map::none) {
-    kernels.map(q, plan.map, rows.count, D, step);
+    kernels.map({q, {q, step}, plan.map, nullptr, rows.count, D, step});
   }
 }
 

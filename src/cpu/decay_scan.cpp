@@ -52,7 +52,7 @@ class DecayScan {
   void add_row(const Part& at, const View& d_o, std::int64_t i);
   void write_rows(const Part& at, const Outputs& to, std::int64_t j, std::int64_t& row);
   void walk_back(const Part& at, const Gradients& to, bool writes);
-  void clear(const Gradients& to, std::int64_t head, ScanRoom& room) const;
+  void clear(const Gradients& to, std::int64_t head) const;
   /// base -> that of the next part, or backwards of the part before.
   void fold(const Part& at, const float* total) const;
 
@@ -205,33 +205,26 @@ void DecayScan::walk_back(const Part& at, const Gradients& to, bool writes) {
 }
 
 /// dq and dk are 0, and so is what a masked key or v_prev gets.
-void DecayScan::clear(const Gradients& to, std::int64_t head, ScanRoom& room) const {
+void DecayScan::clear(const Gradients& to, std::int64_t head) const {
   const Tokens& t = tokens_[head / p_.size.G];
   const std::int64_t g = head % p_.size.G, R = p_.heads_per_key(), D = p_.size.D, E = p_.size.E;
-  const auto zeros = [&](const View& view, const metric::Index& first, std::int64_t count,
-                         std::int64_t width) {
-    for (std::int64_t d = 0; view && d < width; d += step_) {
-      const View part = view.sliced(3, d, std::min(d + step_, width));
-      store_lines(part, first, room.line.data(), 0, count, part.shape[3]);
-    }
-  };
-  std::fill(room.line.begin(), room.line.end(), 0.0f);
-  for (std::int64_t h = g * R; h < (g + 1) * R; ++h) zeros(to.dq, {t.at.b, h, t.at.q0}, t.at.N, D);
-  zeros(to.dk, {t.at.b, g, t.at.k0}, t.at.M, D);
-  zeros(to.dv_prev, {t.at.b, g, t.at.k0}, t.at.M, E);
+  for (std::int64_t h = g * R; h < (g + 1) * R; ++h)
+    clear_lines(to.dq, {t.at.b, h, t.at.q0}, t.at.N, D);
+  clear_lines(to.dk, {t.at.b, g, t.at.k0}, t.at.M, D);
+  clear_lines(to.dv_prev, {t.at.b, g, t.at.k0}, t.at.M, E);
   std::int64_t kept = 0;
   for (std::int64_t j = 0; j < t.at.M; ++j) {
     if (kept < t.n && t.key_at[kept] == j) {
       ++kept;
     } else {
-      zeros(to.dv, {t.at.b, g, t.at.k0 + j}, 1, E);
+      clear_lines(to.dv, {t.at.b, g, t.at.k0 + j}, 1, E);
     }
   }
 }
 
 void DecayScan::backward(const Gradients& to, Executor* threads) {
   prepare();
-  each(threads, heads(), [&](std::int64_t head, int thread) { clear(to, head, rooms_[thread]); });
+  each(threads, heads(), [&](std::int64_t head, int) { clear(to, head); });
   each(threads, groups_ > 1 ? heads() * most_parts_ : 0, [&](std::int64_t i, int thread) {
     const std::int64_t head = i / most_parts_, index = i % most_parts_;
     if (index >= parts(head)) return;

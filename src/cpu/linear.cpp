@@ -51,32 +51,22 @@ static void clear_rest(float* line, long D, long step) {
   for (long d = D; d < step; ++d) line[d] = 0;
 }
 
-void map_features(float* lines, Map how, std::int64_t rows, std::int64_t D, std::int64_t step);
-void map_features(float* lines, Map how, std::int64_t rows, std::int64_t D, std::int64_t step) {
+void map_features(const Mapped& of);
+void map_features(const Mapped& of) {
   const float* constants = exp_constants();
   const V zero = all(0.0f), one = all(1.0f);
-  for (long i = 0; i < rows; ++i) {
-    float* line = lines + i * step;
-    for (long d = 0; d < D; d += lanes) {
-      const V x = load(line + d);
-      store(line + d, how == Map::relu
-                          ? where_above(zero, x, zero, x)
-                          : where_above(x, zero, add(x, one), exp_to_zero(x, constants)));
+  for (long i = 0; i < of.rows; ++i) {
+    const float* from = of.from.at + i * of.from.step;
+    float* to = of.to + i * of.step;
+    for (long d = 0; d < of.D; d += lanes) {
+      const V x = load(from + d);
+      V y = x;
+      if (of.how == Map::relu) y = where_above(zero, x, zero, x);
+      if (of.how == Map::elu1) y = where_above(x, zero, add(x, one), exp_to_zero(x, constants));
+      if (of.how == Map::exp) y = exp(sub(x, load(of.peak + d)), constants);
+      store(to + d, y);
     }
-    clear_rest(line, D, step);
-  }
-}
-
-void exp_keys(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
-              std::int64_t step);
-void exp_keys(float* lines, const float* peak, std::int64_t rows, std::int64_t D,
-              std::int64_t step) {
-  const float* constants = exp_constants();
-  for (long i = 0; i < rows; ++i) {
-    float* line = lines + i * step;
-    for (long d = 0; d < D; d += lanes)
-      store(line + d, exp(sub(load(line + d), load(peak + d)), constants));
-    clear_rest(line, D, step);
+    clear_rest(to, of.D, of.step);
   }
 }
 
