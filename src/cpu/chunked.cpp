@@ -78,9 +78,9 @@ ChunkRoom ChunkRoom::take(Arena& arena, const ChunkPlan& plan, bool backward) {
   room.tallies = arena.take<Tally>(chunk);
   for (auto* line : {&room.fade, &room.line}) *line = arena.take<float>(plan.d_step);
   for (auto* line : {&room.visible, &room.from}) *line = arena.take<std::int64_t>(chunk);
-  const bool changes = change_of(plan.p->how.metric).estimated;
+  const bool looks = change_of(plan.p->how.metric).estimated || plan.p->metric<Jacobian>();
   for (auto* lines : {&room.lines, &room.others})
-    *lines = arena.take<float>(changes, plan.p->longest_m, plan.E);
+    *lines = arena.take<float>(looks, plan.p->longest_m, widest);
   return room;
 }
 
@@ -100,7 +100,10 @@ KeyHead KeyHead::take(Arena& arena, const ChunkPlan& plan, bool backward) {
   const bool shares = !p.metric<Dot>() && !head.metric.per_query;
   head.dm = arena.take<double>(shares, std::max({parts, row_parts, std::int64_t(1)}),
                                head.metric.heads(), plan.D);
-  const bool gathers = p.through && change_of(p.how.metric).estimated;
+  const bool turns = p.through && p.metric<Jacobian>();
+  const bool gathers = turns || (p.through && change_of(p.how.metric).estimated);
+  head.dq = arena.take<float>(turns, plan.R, p.longest_n, plan.D);
+  head.dk = arena.take<float>(turns, p.longest_m, plan.D);
   for (auto* lines : {&head.dv, &head.dv_prev})
     *lines = arena.take<float>(gathers, p.longest_m, plan.E);
   return head;
@@ -119,6 +122,7 @@ ChunkPass::ChunkPass(Arena& arena, const Problem& problem, int threads, bool bac
     put(tokens_, s, Tokens::take(arena, problem));
   for (std::int64_t i = 0; i < heads(); ++i) put(heads_, i, KeyHead::take(arena, plan_, backward));
   for (int t = 0; t < threads; ++t) put(rooms_, t, ChunkRoom::take(arena, plan_, backward));
+  jacobian_room_ = JacobianRoom::take(arena, problem, threads);
 }
 
 void ChunkPass::prepare(Executor* threads) {
@@ -135,11 +139,21 @@ void ChunkPass::prepare(Executor* threads) {
     }
   }
   each(threads, heads(), [&](std::int64_t i, int thread) { estimate(work(i, thread)); });
+  for (std::int64_t i = 0; i < heads() && p_.metric<Jacobian>(); ++i)
+    jacobian(i).forward(jacobian_room_, threads);
   if (plan_.map != Map::exp) return;
   each_part(threads, p_.longest_m, [](ChunkWork work, std::int64_t part) {
     if (part < work.parts()) work.find_peaks(part);
   });
   each(threads, heads(), [&](std::int64_t i, int thread) { work(i, thread).join_peaks(); });
+}
+
+JacobianEstimate ChunkPass::jacobian(std::int64_t head) {
+  const ChunkWork at = work(head, 0);
+  const Tokens& t = at.tokens();
+  const std::int64_t g = at.head.g;
+  return {at.head.metric, isa_, t.lines(p_.from.k, g, 0, t.n, plan_.D, at.room.lines.data()),
+          t.lines(p_.from.v, g, 0, t.n, plan_.E, at.room.others.data())};
 }
 
 void ChunkPass::estimate(ChunkWork work) {
@@ -189,8 +203,7 @@ bool without_content(const Weighting& weighting) {
 bool plain_products(const Metric& metric) {
   const auto* given = std::get_if<Given>(&metric);
   return !std::holds_alternative<KeyCovariance>(metric) &&
-         !std::holds_alternative<Jacobian>(metric) && !(given && given->extent == Extent::full) &&
-         metric::form_of(metric) == Form::product;
+         !(given && given->extent == Extent::full) && metric::form_of(metric) == Form::product;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "cpu/choose.hpp"
 #include "cpu/chunk.hpp"
 #include "cpu/decay.hpp"
-#include "cpu/diagonal.hpp"
+#include "cpu/jacobian.hpp"
 
 namespace foci::cpu {
 
@@ -62,7 +62,8 @@ struct KeyHead {
   std::span<float> sums;         // (R,N) linear, backward: sum_j x_ij
   std::span<double> deltas;      // (R,N) sum_j a_ij da_ij
   std::span<double> dm;          // (parts, heads, D) where rows share their m
-  std::span<float> dv, dv_prev;  // (n,E) where the estimate adds to them
+  std::span<float> dq, dk;       // (R,longest_n,D), (n,D) where the estimate adds to them
+  std::span<float> dv, dv_prev;  // (n,E) the same
 
   static KeyHead take(Arena& arena, const ChunkPlan& plan, bool backward);
 };
@@ -83,7 +84,7 @@ struct ChunkRoom {
   std::span<Tally> tallies;                // (chunk)
   std::span<float> fade, line;             // (d_step)
   std::span<std::int64_t> visible, from;   // (chunk) keys a row sees, rows a key is seen from
-  std::span<float> lines, others;          // (longest_m, E) values on their way to the metric
+  std::span<float> lines, others;          // (longest_m, max(D,E)) on their way to the metric
 
   static ChunkRoom take(Arena& arena, const ChunkPlan& plan, bool backward);
 };
@@ -214,6 +215,8 @@ class ChunkPass {
   }
 
   void prepare(Executor* threads);
+  /// Of one head at a time: its keys lie in the first thread's room.
+  JacobianEstimate jacobian(std::int64_t head);
   /// Sums of the parts that later groups begin with; of everything where rows see everything.
   void total_keys(Executor* threads);
   /// room.base = what comes before a part, from the totals.
@@ -233,6 +236,7 @@ class ChunkPass {
   std::span<float> by_;  // (sequences, longest_n)
   std::span<KeyHead> heads_;
   std::span<ChunkRoom> rooms_;
+  JacobianRoom jacobian_room_;
 
  private:
   void estimate(ChunkWork work);

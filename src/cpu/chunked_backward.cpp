@@ -70,6 +70,11 @@ void ChunkBackward::run(const Gradients& to, Executor* threads) {
       finish_metric(at, to, shared && head >= G);
     }
   });
+  for (std::int64_t i = 0; i < heads() && p_.through && p_.metric<Jacobian>(); ++i) {
+    const ChunkWork at = work(i, 0);
+    jacobian(i).backward({at.head.dq, at.head.dk, at.head.dv, {}}, jacobian_room_, threads);
+    write_gathered(at, to);
+  }
 }
 
 void ChunkBackward::causal(Executor* threads) {
@@ -250,7 +255,15 @@ void ChunkBackward::finish_queries(ChunkWork& work, const Chunk& chunk, std::spa
     }
     work.kernels.finish_query(of);
   }
-  store_lines(to_.dq, {t.at.b, h, t.at.q0 + rows.first}, room.dq.data(), step, rows.count, plan_.D);
+  if (work.head.dq.empty()) {
+    store_lines(to_.dq, {t.at.b, h, t.at.q0 + rows.first}, room.dq.data(), step, rows.count,
+                plan_.D);
+    return;
+  }
+  for (std::int64_t i = 0; i < rows.count; ++i) {
+    const std::int64_t row = rows.r * p_.longest_n + rows.first + i;
+    std::copy_n(room.dq.data() + i * step, plan_.D, work.head.dq.data() + row * plan_.D);
+  }
 }
 
 void ChunkBackward::total_rows(ChunkWork& work, std::int64_t part) {

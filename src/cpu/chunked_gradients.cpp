@@ -24,6 +24,15 @@ void store_kept(const ChunkWork& work, const View& to, const float* from, std::i
   }
 }
 
+/// A chunk's lines to where they stand, or to where they gather.
+void write_lines(const ChunkWork& work, const View& to, std::span<float> gathered,
+                 const Lines& from, const Chunk& chunk, std::int64_t width) {
+  if (gathered.empty())
+    return store_kept(work, to, from.at, from.step, chunk.begin, chunk.count(), width);
+  for (std::int64_t j = 0; j < chunk.count(); ++j)
+    std::copy_n(from.at + j * from.step, width, gathered.data() + ((chunk.begin + j) * width));
+}
+
 /// dm of a metric that rows share, part after part.
 void join_dm(const ChunkWork& work) {
   DiagonalMetric& metric = work.head.metric;
@@ -51,6 +60,7 @@ void begin_gradients(ChunkWork& work, const Gradients& to) {
   for (std::int64_t h = g * R; h < (g + 1) * R; ++h)
     clear_lines(to.dq, {t.at.b, h, t.at.q0}, work.rows_within(0), plan.D);
   clear_lines(to.dv_prev, {t.at.b, g, t.at.k0}, t.at.M, plan.E);
+  std::fill(work.head.dq.begin(), work.head.dq.end(), 0.0f);
   std::int64_t kept = 0;
   for (std::int64_t j = 0; j < t.at.M; ++j) {
     const std::int64_t token = t.at.k0 + j;
@@ -74,14 +84,8 @@ void write_keys(ChunkWork& work, const Gradients& to, const Chunk& chunk) {
     const std::int64_t at = j * plan.d_step;
     work.kernels.slope(room.dk.data() + at, room.keys.data() + at, plan.map, plan.d_step);
   }
-  store_kept(work, to.dk, room.dk.data(), plan.d_step, chunk.begin, count, plan.D);
-  if (work.head.dv.empty()) {
-    store_kept(work, to.dv, room.dv.data(), plan.e_step, chunk.begin, count, plan.E);
-  } else {
-    for (std::int64_t j = 0; j < count; ++j)
-      std::copy_n(room.dv.data() + j * plan.e_step, plan.E,
-                  work.head.dv.data() + ((chunk.begin + j) * plan.E));
-  }
+  write_lines(work, to.dk, work.head.dk, {room.dk.data(), plan.d_step}, chunk, plan.D);
+  write_lines(work, to.dv, work.head.dv, {room.dv.data(), plan.e_step}, chunk, plan.E);
   if (!to.dkey_bias) return;
   const bool each = to.dkey_bias.shape[1] == plan.p->size.H;
   for (std::int64_t j = 0; j < count; ++j) {
@@ -102,7 +106,7 @@ void finish_metric(ChunkWork& work, const Gradients& to, bool joins) {
   if (head.metric.m.empty()) return;
   join_dm(work);
   if (to.dmetric) head.metric.write_gradient(to.dmetric, joins);
-  if (head.dv.empty()) return;
+  if (head.dv.empty() || plan.p->metric<Jacobian>()) return;
   const Inputs& from = plan.p->from;
   const float* v = t.lines(from.v, head.g, 0, t.n, plan.E, work.room.lines.data());
   const float* v_prev = t.lines(from.v_prev, head.g, 0, t.n, plan.E, work.room.others.data());
@@ -110,6 +114,19 @@ void finish_metric(ChunkWork& work, const Gradients& to, bool joins) {
   head.metric.through_change({{}, {}, head.dv, head.dv_prev}, v, v_prev);
   store_kept(work, to.dv, head.dv.data(), plan.E, 0, t.n, plan.E);
   store_kept(work, to.dv_prev, head.dv_prev.data(), plan.E, 0, t.n, plan.E);
+}
+
+void write_gathered(const ChunkWork& work, const Gradients& to) {
+  const ChunkPlan& plan = work.plan;
+  const Tokens& t = work.tokens();
+  const KeyHead& head = work.head;
+  const std::int64_t D = plan.D, each = plan.p->longest_n * D;
+  for (std::int64_t r = 0; r < plan.R; ++r) {
+    store_lines(to.dq, {t.at.b, head.g * plan.R + r, t.at.q0}, head.dq.data() + r * each, D, t.at.N,
+                D);
+  }
+  store_kept(work, to.dk, head.dk.data(), D, 0, t.n, D);
+  store_kept(work, to.dv, head.dv.data(), plan.E, 0, t.n, plan.E);
 }
 
 }  // namespace foci::cpu

@@ -38,5 +38,7 @@ double* shared_dm(KeyHead& head, std::int64_t part, std::int64_t r);
 void write_keys(ChunkWork& work, const Gradients& to, const Chunk& chunk);
 /// dm, and through the estimate; `joins`: adds to what another sequence wrote.
 void finish_metric(ChunkWork& work, const Gradients& to, bool joins);
+/// dq, dk and dv where they were gathered.
+void write_gathered(const ChunkWork& work, const Gradients& to);
 
 }  // namespace foci::cpu
