@@ -335,9 +335,9 @@ TEST_F(Messages, about_backends_workspace_and_threads) {
   EXPECT_EQ(thrown<Unsupported>([&] { need(from_, how_); }),
             "backend cuda is not in this build; it has: cpu, ref");
   const Made narrow(shape("holes"), 3, DType::f32);
-  how_ = {.metric = Jacobian{}, .weighting = Linear{}, .backend = Backend::cpu};
+  how_ = {.metric = KeyCovariance{}, .weighting = Identity{}, .backend = Backend::cpu};
   EXPECT_EQ(thrown<Unsupported>([&] { need(narrow.inputs(), how_); }),
-            "backend cpu has no linear with jacobian; the nearest that can is backend ref");
+            "backend cpu has no identity with key-covariance; the nearest that can is backend ref");
   how_ = {};
   EXPECT_EQ(thrown<InvalidArgument>([&] { need(from_, how_, 0); }),
             "threads is 0; it must be at least 1");
@@ -363,14 +363,14 @@ TEST(SupportTable, agrees_with_the_checks) {
     }
     const bool fits = !(cell.metric == "key-covariance" &&
                         (cell.weighting == "relu2" || cell.weighting == "linear"));
-    const bool product = cell.metric != "key-covariance" && cell.metric != "jacobian";
+    const bool product = cell.metric != "key-covariance";
     const bool on_cpu = cell.weighting == "softmax" || cell.weighting == "decay" ||
                         (product && cell.weighting != "relu2");
     const bool expected = fits && (cell.backend == "ref" || on_cpu);
     EXPECT_EQ(cell.supported, expected) << cell.metric << " " << cell.weighting;
     refusals += !cell.supported;
   }
-  EXPECT_EQ(refusals, 2 + 7 + 2 + 2);  // on ref; on cpu relu2, and scores that are no products
+  EXPECT_EQ(refusals, 2 + 7 + 1 + 1);  // on ref; on cpu relu2, and scores that are no products
 }
 
 }  // namespace
