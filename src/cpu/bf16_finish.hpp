@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rows of a block over bf16 come to: outputs divided by the sums, lse, statistics.
+// What the rows of a block over bf16 come to: outputs divided by the sums, lse, statistics; and
+// floats rounded to where they are written.
 // Included inside the namespace of one instruction set, after bf16_softmax.hpp.
 
 /// log(x) of normal positive x within 2 units in the last place; -inf of 0, NaN of NaN, inf of inf.
@@ -111,6 +112,29 @@ static void finish(const Running& run, const ForwardBlock& block) {
       const bool nothing = empty >> i & 1;
       divide(block.o + (r + i) * block.E, run.o + (r + i) * run.E, block.E, inverse[i], nothing);
       if (block.statistics) finish_statistics(run, block, r + i, nothing);
+    }
+  }
+}
+
+/// To nearest, ties to even, small numbers too; NaN quiet.
+FOCI_INLINE __m256i rounded(V x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd =
+      _mm512_and_si512(_mm512_maskz_srli_epi32(0xffff, bits, 16), _mm512_set1_epi32(1));
+  const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(_mm512_and_si512(bits, _mm512_set1_epi32(int(0x80000000))),
+                                        _mm512_set1_epi32(0x7fc00000));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  const __m512i y = _mm512_mask_mov_epi32(up, nan, quiet);
+  return _mm512_maskz_cvtepi32_epi16(0xffff, _mm512_maskz_srli_epi32(0xffff, y, 16));
+}
+
+static void store_lines(std::uint16_t* to, std::int64_t step, const float* from, std::int64_t count,
+                        std::int64_t width) {
+  for (long i = 0; i < count; ++i, to += step, from += width) {
+    for (long d = 0; d < width; d += lanes) {
+      const __mmask16 here = first_lanes(width - d);
+      _mm256_mask_storeu_epi16(to + d, here, rounded(_mm512_maskz_loadu_ps(here, from + d)));
     }
   }
 }

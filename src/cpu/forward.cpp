@@ -2,6 +2,8 @@
 // Packs what a head's queries meet and walks through its blocks.
 #include "cpu/forward.hpp"
 
+#include "cpu/narrow_lines.hpp"
+
 #include <cmath>
 
 namespace foci::cpu {
@@ -277,9 +279,11 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
 void Forward::write(const Outputs& to, const Result& result) const {
   const ForwardBlock& block = result.block;
   const Tokens& tokens = geometry_.tokens(result.s);
+  const metric::Index first{tokens.at.b, result.h, tokens.at.q0 + result.first};
+  const bool stored = direct_ || store_narrow(narrow_, to.o, first, block.o, block.rows, p_.size.E);
   for (std::int64_t i = 0; i < block.rows; ++i) {
     const metric::Index at{tokens.at.b, result.h, tokens.at.q0 + result.first + i};
-    if (!direct_) metric::store(to.o, at, block.o + i * p_.size.E, p_.size.E);
+    if (!stored) metric::store(to.o, at, block.o + i * p_.size.E, p_.size.E);
     if (weigher_.softmax) metric::store_one(to.lse, at, block.by[i]);
     if (!block.statistics) continue;
     const float n = float(block.sees[i]);

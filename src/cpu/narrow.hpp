@@ -65,6 +65,9 @@ struct NarrowKernels {
   /// values [first, first + lines.count), first a multiple of panel, of n -> column panels of pairs
   /// [E/panel][n/2][panel][2], zero padded to whole panels
   void (*pack_values)(float* to, const NarrowLines& lines, std::int64_t first, std::int64_t n);
+  /// (count, width) floats -> lines of bf16, a line every `step`, rounded as metric::store() does
+  void (*store_lines)(std::uint16_t* to, std::int64_t step, const float* from, std::int64_t count,
+                      std::int64_t width);
   /// s_ij = scale q_i . k_j + b_j + r_i
   void (*softmax_forward)(const NarrowForward& block);
 

@@ -49,4 +49,13 @@ inline NarrowLines narrow_queries(const Tokens& tokens, const View& from, std::i
   return narrow_lines(room, width, rows, width);
 }
 
+/// (count, width) floats to lines from `first` on, where kernels over bf16 can; else false.
+inline bool store_narrow(const NarrowKernels* kernels, const View& to, const metric::Index& first,
+                         const float* from, std::int64_t count, std::int64_t width) {
+  if (!kernels || to.dtype != DType::bf16 || to.strides[3] != 1) return false;
+  kernels->store_lines(reinterpret_cast<std::uint16_t*>(metric::address<Bf16>(to, first)),
+                       to.strides[2], from, count, width);
+  return true;
+}
+
 }  // namespace foci::cpu

@@ -117,6 +117,7 @@ const NarrowKernels kernels = {
     .values_room = values_room,
     .pack_keys = pack_keys,
     .pack_values = pack_values,
+    .store_lines = store_lines,
     .softmax_forward = softmax_forward,
     .gradient_queries_room = gradient_queries_room,
     .gradient_keys_room = gradient_keys_room,

@@ -103,19 +103,22 @@ std::int64_t gradient_scratch() {
          3 * gradient_keys;
 }
 
+/// from is looked at where queries see different keys, alone.
 static void copy_rows(const Desk& desk, const NarrowBackward& block) {
-  for (long i = 0; i < block_rows; ++i) {
-    const bool here = i < block.rows;
-    const float low = here ? block.low[i] : nothing;
-    desk.low[i] = low > -nothing ? nothing : low * log2_of_e;
-    desk.minus_delta[i] = here && block.minus_delta ? block.minus_delta[i] : 0;
-    desk.sees[i] = block.sees[here ? i : block.rows - 1];
-  }
+  const long rows = block.rows;
+  for (long i = 0; i < rows; ++i)
+    desk.low[i] = block.low[i] > -nothing ? nothing : block.low[i] * log2_of_e;
+  for (long i = rows; i < block_rows; ++i) desk.low[i] = nothing;
+  for (long i = 0; i < block_rows; ++i) desk.minus_delta[i] = 0;
+  for (long i = 0; i < rows && block.minus_delta; ++i) desk.minus_delta[i] = block.minus_delta[i];
+  for (long j = 0; j < block.n; ++j) desk.bias[j] = block.bias[j] * log2_of_e;
+  for (long j = block.n; j < gradient_keys; ++j) desk.bias[j] = nothing;
+  if (!block.causal) return;
+  for (long i = 0; i < block_rows; ++i) desk.sees[i] = block.sees[i < rows ? i : rows - 1];
   long from = 0;
   for (long j = 0; j < gradient_keys; ++j) {
-    while (from < block.rows && block.sees[from] <= block.key + j) ++from;
+    while (from < rows && block.sees[from] <= block.key + j) ++from;
     desk.from[j] = from;
-    desk.bias[j] = j < block.n ? block.bias[j] * log2_of_e : nothing;
   }
 }
 

@@ -2,6 +2,7 @@
 // After the sweep over keys: db, dk and dv to their places, dq' summed over parts and unfolded, the
 // metric's gradient written and sent back through its estimate.
 #include "cpu/backward.hpp"
+#include "cpu/narrow_lines.hpp"
 
 namespace foci::cpu {
 
@@ -49,11 +50,18 @@ void Backward::keep_keys(const Gradients& to, const Work& work, Room& room) {
       gathered.dv[work.first * E + i] += room.lines[i];
     return;
   }
-  for (std::int64_t j = 0; j < work.count; ++j) {
-    const metric::Index at{tokens.at.b, work.g, tokens.at.k0 + tokens.key_at[work.first + j]};
-    if (to.dk) metric::store(to.dk, at, dk + j * D, D);
-    if (to.dv) metric::store(to.dv, at, room.lines.data() + (j * E), E);
-  }
+  const auto write = [&](const View& view, const float* lines, std::int64_t width) {
+    const metric::Index first{tokens.at.b, work.g, tokens.at.k0 + work.first};
+    if (!view) return;
+    if (tokens.n == tokens.at.M && store_narrow(narrow_, view, first, lines, work.count, width))
+      return;
+    for (std::int64_t j = 0; j < work.count; ++j) {
+      const std::int64_t key = tokens.key_at[work.first + j];
+      metric::store(view, {tokens.at.b, work.g, tokens.at.k0 + key}, lines + j * width, width);
+    }
+  };
+  write(to.dk, dk, D);
+  write(to.dv, room.lines.data(), E);
 }
 
 /// dq of a span's queries, head by head of those that share keys, and what is known of the metric.
@@ -105,7 +113,10 @@ void Backward::finish_rows(const Gradients& to, const Meeting& at, std::int64_t 
     std::copy_n(dq, rows * D, of(late_q_, at.s, at.h, N * D) + first * D);
     return;
   }
-  for (std::int64_t i = 0; i < rows && to.dq; ++i)
+  if (!to.dq ||
+      store_narrow(narrow_, to.dq, {tokens.at.b, at.h, tokens.at.q0 + first}, dq, rows, D))
+    return;
+  for (std::int64_t i = 0; i < rows; ++i)
     metric::store(to.dq, {tokens.at.b, at.h, tokens.at.q0 + first + i}, dq + i * D, D);
 }
 

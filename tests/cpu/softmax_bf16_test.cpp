@@ -3,7 +3,11 @@
 // no further off than twice the naive loop in float with weights in bf16.
 #include "cpu/blocks_bf16.hpp"
 
+#include <foci/tensor.hpp>
+
 #include <gtest/gtest.h>
+
+#include <bit>
 
 namespace foci::cpu {
 namespace {
@@ -165,6 +169,24 @@ TEST_P(SoftmaxBf16, PackingInPiecesIsPacking) {
   const Result whole = attend(*GetParam(), problem);
   problem.piece = 64;
   EXPECT_EQ(attend(*GetParam(), problem), whole);
+}
+
+TEST_P(SoftmaxBf16, StoresAsEverybodyRounds) {
+  const std::int64_t count = 5, width = 37, step = 40;
+  std::vector<float> from;
+  std::mt19937 random(1);
+  for (std::int64_t i = 0; i < count * width; ++i)
+    from.push_back(std::bit_cast<float>(std::uint32_t(random())));
+  const float odd[] = {0.0f,   -0.0f,   INFINITY, -INFINITY,   NAN,         -NAN,
+                       1e-40f, 3.4e38f, 1e-45f,   1.00390625f, 1.01171875f, -3.4e38f};
+  std::copy(std::begin(odd), std::end(odd), from.begin() + 30);
+  std::vector<std::uint16_t> to(count * step, 7);
+  GetParam()->store_lines(to.data(), step, from.data(), count, width);
+  for (std::int64_t i = 0; i < count * step; ++i) {
+    const std::int64_t d = i % step;
+    const std::uint16_t right = d < width ? Bf16(from[i / step * width + d]).bits : 7;
+    EXPECT_EQ(to[i], right) << from[i / step * width + (d < width ? d : 0)];
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, SoftmaxBf16, testing::ValuesIn(narrow_tables()),
