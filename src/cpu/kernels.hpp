@@ -57,8 +57,8 @@ struct ForwardBlock {
                              //        else what the row is divided by
   float* shift;              // (rows) softmax: a_ij = exp(s_ij - shift_i) / sum_i
   float* sum;                // (rows)
-  float* sizes;              // (rows) sum |a|
-  float* squares;            // (rows) sum of squared weights
+  float* sizes;              // (rows) sum |a|, of a times any number, one for the row
+  float* squares;            // (rows) sum a^2, of the same
   float* entropy;            // (rows) softmax only
   float* largest;            // (rows) the largest |a|, 0 where nothing is seen
   std::int64_t* largest_at;  // (rows) its lowest index among the keys, -1 where nothing is seen
@@ -129,6 +129,10 @@ struct Kernels {
   void (*row_dots)(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E);
   void (*softmax_forward)(const ForwardBlock& block);
   void (*softmax_backward)(const BackwardBlock& block);
+  void (*relu2_forward)(const ForwardBlock& block);
+  void (*relu2_backward)(const BackwardBlock& block);
+  void (*identity_forward)(const ForwardBlock& block);  // with fading: decay with content
+  void (*identity_backward)(const BackwardBlock& block);
   std::int64_t (*whitening_room)(std::int64_t D);
   void (*whiten_panels)(const WhitenedPanels& of);
   const MatrixKernels* matrix;

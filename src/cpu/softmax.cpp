@@ -266,8 +266,12 @@ static void softmax_forward(const ForwardBlock& block) {
   finish(run, block);
 }
 
-// softmax_backward.cpp
+// each in the file of its name
 void softmax_backward(const BackwardBlock& block);
+void relu2_forward(const ForwardBlock& block);
+void relu2_backward(const BackwardBlock& block);
+void identity_forward(const ForwardBlock& block);
+void identity_backward(const BackwardBlock& block);
 
 // pack.cpp
 void pack_keys(float* to, const float* from, std::int64_t n, std::int64_t D);
@@ -288,6 +292,10 @@ const Kernels kernels = {.name = FOCI_NAME_OF(FOCI_ISA),
                          .row_dots = row_dots,
                          .softmax_forward = softmax_forward,
                          .softmax_backward = softmax_backward,
+                         .relu2_forward = relu2_forward,
+                         .relu2_backward = relu2_backward,
+                         .identity_forward = identity_forward,
+                         .identity_backward = identity_backward,
                          .whitening_room = whitening_room,
                          .whiten_panels = whiten_panels,
                          .matrix = &matrix_kernels,

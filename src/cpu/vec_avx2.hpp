@@ -24,6 +24,8 @@ FOCI_INLINE V sub(V a, V b) { return _mm256_sub_ps(a, b); }
 FOCI_INLINE V mul(V a, V b) { return _mm256_mul_ps(a, b); }
 FOCI_INLINE V div(V a, V b) { return _mm256_div_ps(a, b); }
 FOCI_INLINE V max(V a, V b) { return _mm256_max_ps(a, b); }
+/// |x|
+FOCI_INLINE V magnitude(V x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
 FOCI_INLINE bool any_above(V a, V b) {
   return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0;
 }

@@ -23,6 +23,8 @@ FOCI_INLINE V sub(V a, V b) { return _mm512_sub_ps(a, b); }
 FOCI_INLINE V mul(V a, V b) { return _mm512_mul_ps(a, b); }
 FOCI_INLINE V div(V a, V b) { return _mm512_div_ps(a, b); }
 FOCI_INLINE V max(V a, V b) { return _mm512_maskz_max_ps(0xffff, a, b); }
+/// |x|
+FOCI_INLINE V magnitude(V x) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), x); }
 FOCI_INLINE bool any_above(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
 /// x where a > b, else y.
 FOCI_INLINE V where_above(V a, V b, V x, V y) {

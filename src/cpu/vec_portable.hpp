@@ -26,6 +26,14 @@ FOCI_INLINE V sub(V a, V b) { return a - b; }
 FOCI_INLINE V mul(V a, V b) { return a * b; }
 FOCI_INLINE V div(V a, V b) { return a / b; }
 FOCI_INLINE V max(V a, V b) { return a > b ? a : b; }
+/// |x|
+FOCI_INLINE V magnitude(V x) {
+  I bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  bits &= 0x7fffffff;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
 FOCI_INLINE bool any_above(V a, V b) {
   const I above = a > b;
   return (above[0] | above[1] | above[2] | above[3]) != 0;
