@@ -25,11 +25,13 @@ struct How {
 struct Shape {
   std::int64_t rows = 1, n = 1, D = 1, E = 1;
   bool causal = false, biased = false;
+  bool distances = false;  // s = sum_d m_d (q_d - k_d)^2 in place of q . k
 };
 
 struct Inputs {
   Shape shape;
   Floats q, k, v, d_o;       // (rows,D) (n,D) (n,E) (rows,E)
+  Floats m;                  // (rows,D) with distances
   Floats r, bias, at, last;  // (rows) (n) (n) (rows)
   std::vector<std::int64_t> sees;
 
@@ -41,11 +43,12 @@ struct Inputs {
       for (float& f : x) f = float((random() % 2 == 0 ? times : -times) * size_of(random));
       return x;
     };
-    const auto& [rows, n, D, E, causal, biased] = shape;
+    const auto& [rows, n, D, E, causal, biased, distances] = shape;
     q = draw(rows * D, size / std::sqrt(double(D)));
     k = draw(n * D, size);
     v = draw(n * E, size);
     d_o = draw(rows * E, 1);
+    if (distances) m = draw(rows * D, 1 / std::sqrt(double(D)));
     r = draw(rows, size * size / 8);
     bias = draw(n, biased ? size * size : 0);
     for (std::int64_t j = 0; j < n; ++j) at.push_back(float(j + j / 3));  // some were left out
@@ -88,7 +91,10 @@ Row<T> row_of(const How& how, const Inputs& in, std::int64_t i) {
   T powers = 0, sizes = 0;
   for (std::int64_t j = 0; j < in.sees[i]; ++j) {
     T s = 0;
-    for (std::int64_t d = 0; d < D; ++d) s += T(in.q[i * D + d]) * T(in.k[j * D + d]);
+    for (std::int64_t d = 0; d < D; ++d) {
+      const T x = T(in.q[i * D + d]), y = T(in.k[j * D + d]);
+      s += in.shape.distances ? T(in.m[i * D + d]) * (x - y) * (x - y) : x * y;
+    }
     s += T(in.bias[j]) + T(in.r[i]);
     const T positive = s < T(0) ? T(0) : s;
     const T power = std::exp(T(how.slope) * (T(in.last[i]) - T(in.at[j])));
@@ -135,7 +141,7 @@ void measure(Answer<T>& to, const Row<T>& row) {
 template <class T>
 void differentiate(Answer<T>& to, const How& how, const Inputs& in, std::int64_t i,
                    const Row<T>& row) {
-  const auto& [rows, n, D, E, causal, biased] = in.shape;
+  const auto& [rows, n, D, E, causal, biased, distances] = in.shape;
   std::vector<T> da(row.a.size(), T(0));
   T along = 0, dr = 0;
   for (std::size_t j = 0; j < da.size(); ++j) {
@@ -164,7 +170,7 @@ void differentiate(Answer<T>& to, const How& how, const Inputs& in, std::int64_t
 
 template <class T>
 Answer<T> loops(const How& how, const Inputs& in) {
-  const auto& [rows, n, D, E, causal, biased] = in.shape;
+  const auto& [rows, n, D, E, causal, biased, distances] = in.shape;
   Answer<T> to;
   to.dq.resize(std::size_t(rows * D));
   to.dk.resize(std::size_t(n * D));

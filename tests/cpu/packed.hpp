@@ -77,7 +77,7 @@ struct Packed {
 
 inline void forward(Answer<float>& to, const Packed& packed, bool statistics) {
   const auto& [isa, how, in, lines, key_lines, keys, bias, at, last] = packed;
-  const auto& [rows, n, D, E, causal, biased] = in.shape;
+  const auto& [rows, n, D, E, causal, biased, distances] = in.shape;
   const Floats values = in_columns(isa, in.v, n, n, E);
   const std::size_t count = std::size_t(rows);
   Floats scratch(std::size_t(isa.forward_scratch(D, E)), std::nanf(""));
@@ -88,6 +88,7 @@ inline void forward(Answer<float>& to, const Packed& packed, bool statistics) {
   ForwardBlock block{};
   packed.fill(block, 0);
   block.q = in.q.data();
+  if (distances) block.m = in.m.data();
   block.r = in.r.data();
   block.values = values.data();
   block.value_rows = n;
@@ -110,10 +111,11 @@ inline void forward(Answer<float>& to, const Packed& packed, bool statistics) {
 /// Key block by key block, from what forward() left in `to`: by, and o for sum_j a da = do . o.
 inline void backward(Answer<float>& to, const Packed& packed) {
   const auto& [isa, how, in, lines, key_lines, keys, bias, at, last] = packed;
-  const auto& [rows, n, D, E, causal, biased] = in.shape;
+  const auto& [rows, n, D, E, causal, biased, distances] = in.shape;
   const Floats q = in_columns(isa, in.q, rows, lines, D);
   const Floats d_o = in_columns(isa, in.d_o, rows, lines, E), values = in_panels(isa, in.v, n, E);
   const Floats key_columns = in_columns(isa, in.k, n, key_lines, D);
+  const Floats m = in_columns(isa, in.m, distances ? rows : 0, lines, D);
   const Floats low = padded(in.r, isa.tile_rows);
   Floats inverse = to.by, minus_delta(to.by.size(), 0.0f);
   for (float& x : inverse) x = x == 0 ? 0.0f : 1 / x;
@@ -134,6 +136,7 @@ inline void backward(Answer<float>& to, const Packed& packed) {
     BackwardBlock block{};
     packed.fill(block, key);
     block.q = block.q_lines = q.data();
+    if (distances) block.m = m.data();
     block.d_o = d_o.data();
     block.values = values.data() + key * E;
     block.key_lines = key_columns.data() + key * isa.panel;
