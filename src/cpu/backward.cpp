@@ -229,6 +229,10 @@ void Backward::pack_queries(const Gradients& to, const Meeting& at, std::int64_t
   geometry_.queries(at, first, rows, lines, m, room.low.data());
   pack(room.q, lines, D_);
   if (geometry_.by_differences(at)) pack(room.m, m, D_);
+  if (geometry_.keeps_rest()) {
+    geometry_.rounded_off(at, first, rows, lines, m);
+    pack(room.m, m, D_);
+  }
   if (geometry_.query_lines(at, first, rows, lines)) pack(room.q_lines, lines, L_);
   if (wants_dm_) {
     geometry_.centred_queries(at, first, rows, lines);
@@ -278,6 +282,7 @@ BackwardBlock Backward::block_of(const Meeting& at, const Work& work, std::int64
   BackwardBlock block{};
   block.q = room.q.data();
   if (geometry_.by_differences(at)) block.m = room.m.data();
+  if (geometry_.keeps_rest()) block.q_rest = room.m.data();
   block.q_lines = geometry_.kind() == Kind::product ? block.q : room.q_lines.data();
   block.d_o = room.d_o.data();
   block.low = room.low.data();
@@ -285,7 +290,7 @@ BackwardBlock Backward::block_of(const Meeting& at, const Work& work, std::int64
   block.inverse = room.inverse.data();
   block.sees = geometry_.tokens(at.s).sees.data() + first;
   block.biased = biased_;
-  block.whole = whole_;
+  block.whole = p_.longest_m <= gradient_keys;
   block.divisor = weigher_.divisor;
   block.scale = 1;
   block.rows = std::min(block_rows, span.last - first);

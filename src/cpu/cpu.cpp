@@ -40,6 +40,7 @@ class NoteTaker {
     if (narrow_) return bool(saved.lse);
     if (!saved.o || saved.o.dtype != DType::f32) return false;
     if (weigher_.softmax) return bool(saved.lse);
+    if (weigher_.fades) return false;
     return weigher_.divisor == Divisor::length || weigher_.divisor == Divisor::none;
   }
 
@@ -70,7 +71,7 @@ class NoteTaker {
       return;
     }
     const std::int64_t E = p_.size.E;
-    float low[block_rows] = {}, inverse[block_rows], r[block_rows] = {};
+    float low[block_rows], inverse[block_rows], r[block_rows] = {};
     if (geometry_.kind() == Kind::full)
       geometry_.queries(at, first, rows, room(thread, 0), room(thread, 1), r);
     const float* o = tokens.queries(saved.o, at.h, first, rows, E, room(thread, 1));
@@ -130,7 +131,7 @@ class NoteTaker {
 }  // namespace
 
 bool serves(const Metric& metric, const Weighting& weighting) {
-  return std::holds_alternative<Softmax>(weighting) || chunked_serves(metric, weighting);
+  return !std::holds_alternative<Linear>(weighting) || chunked_serves(metric, weighting);
 }
 
 std::size_t workspace(const Problem& problem, int threads) {

@@ -5,6 +5,8 @@
 #include "metric/draw.hpp"
 #include "metric/normalise.hpp"
 
+#include <cmath>
+
 namespace foci::cpu {
 
 DiagonalMetric DiagonalMetric::take(Arena& arena, const Problem& p) {
@@ -18,6 +20,7 @@ DiagonalMetric DiagonalMetric::take(Arena& arena, const Problem& p) {
                        : p.scope == Scope::prefix && !p.metric<Random>();
   const std::int64_t rows = of.per_query ? p.longest_n : 1;
   of.m = arena.take<float>(of.heads(), rows, p.size.D);
+  of.m_rest = arena.take<float>(keeps_rest(p) && !given ? of.heads() : 0, rows, p.size.D);
   of.dm = arena.take<double>(of.heads(), rows, p.size.D);
   of.by = arena.take<double>(of.heads(), rows);
   of.room = arena.take<double>(2, p.size.D);
@@ -34,11 +37,20 @@ void DiagonalMetric::estimate(const float* v, const float* v_prev) {
     for (std::int64_t d = 0; d < D; ++d)
       m[d] = float(metric::draw(how->floor, how->seed, how->layer, g, d));
     metric::normalise(how->normalize, 1, m.data(), D);
+    std::fill(m_rest.begin(), m_rest.end(), 0.0f);
   }
   if (!p->metric<Given>()) return;
   each_line([&](std::int64_t r, std::int64_t i) {
     metric::load(line(m, r, i), p->from.metric, index(p->from.metric, r, i), D);
   });
+}
+
+void DiagonalMetric::put_line(std::int64_t r, std::int64_t i, const double* from) const {
+  float *to = line(m, r, i), *rest = line(m_rest, r, i);
+  for (std::int64_t d = 0; d < p->size.D; ++d) {
+    to[d] = float(from[d]);
+    if (rest) rest[d] = std::isfinite(to[d]) ? float(from[d] - double(to[d])) : 0.0f;
+  }
 }
 
 void DiagonalMetric::write(const View& to) const {

@@ -22,12 +22,19 @@ struct Gathered {
   std::span<float> dv, dv_prev;  // (n,E)
 };
 
+/// Whether digits that floats have no room for count: what a few keys weigh may be divided by next
+/// to nothing, which softmax never does.
+inline bool keeps_rest(const Problem& p) {
+  return p.longest_m <= gradient_keys && !std::holds_alternative<Softmax>(p.how.weighting);
+}
+
 struct DiagonalMetric {
   const Problem* p = nullptr;
   const Tokens* tokens = nullptr;
   std::int64_t g = 0;
   bool per_head = false, per_query = false;
   std::span<float> m;             // (heads, rows, D)
+  std::span<float> m_rest;        // (heads, rows, D) what rounding took from an estimate, or none
   std::span<double> dm;           // (heads, rows, D)
   std::span<double> by;           // (heads, rows) what they were divided by
   std::span<double> room;         // (2, D)
@@ -44,6 +51,7 @@ struct DiagonalMetric {
     return of.data() + (((per_head ? r : 0) * rows() + (per_query ? i : 0)) * p->size.D);
   }
   const float* of(std::int64_t r, std::int64_t i) const { return line(m, r, i); }
+  void put_line(std::int64_t r, std::int64_t i, const double* from) const;
 
   /// All but jacobian. v and v_prev (n,D) are looked at by layer-change and flat.
   void estimate(const float* v, const float* v_prev);

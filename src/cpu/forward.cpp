@@ -13,9 +13,24 @@ namespace {
 /// Keys transformed and packed at a time; a multiple of every panel.
 constexpr std::int64_t pack_rows = 4 * block_keys;
 
+Divisor divisor_of(Rescale how) {
+  return how == Rescale::length ? Divisor::length
+         : how == Rescale::l1   ? Divisor::l1
+         : how == Rescale::l2   ? Divisor::l2
+                                : Divisor::none;
+}
+
 }  // namespace
 
-Weigher weigher_of(const Weighting&, const Kernels& isa) {
+Weigher weigher_of(const Weighting& weighting, const Kernels& isa) {
+  if (const auto* relu2 = std::get_if<Relu2>(&weighting))
+    return {isa.relu2_forward, isa.relu2_backward, false, divisor_of(relu2->rescale)};
+  if (const auto* identity = std::get_if<Identity>(&weighting))
+    return {isa.identity_forward, isa.identity_backward, false, divisor_of(identity->rescale)};
+  if (const auto* decay = std::get_if<Decay>(&weighting)) {
+    const auto slope = float(std::log(decay->rate));
+    return {isa.identity_forward, isa.identity_backward, false, Divisor::none, true, slope};
+  }
   return {.forward = isa.softmax_forward, .backward = isa.softmax_backward};
 }
 
@@ -243,6 +258,10 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
     geometry_.queries(at, first, rows, room.q.data(), room.m.data(), room.r.data());
   }
   if (geometry_.by_differences(at)) block.m = room.m.data();
+  if (geometry_.keeps_rest()) {
+    geometry_.rounded_off(at, first, rows, room.q.data(), room.m.data());
+    block.q_rest = room.m.data();
+  }
   block.r = room.r.data();
   block.sees = tokens.sees.data() + first;
   block.keys = met.keys;

@@ -17,7 +17,7 @@ inline constexpr float padding = -1e30f;
 void add_key_bias(float* b, const Problem& p, const Tokens& tokens, std::int64_t h,
                   std::int64_t first, std::int64_t count);
 
-/// The kernels of a weighting; serves() lets softmax through alone.
+/// The kernels of a weighting that looks at scores.
 struct Weigher {
   void (*forward)(const ForwardBlock&) = nullptr;
   void (*backward)(const BackwardBlock&) = nullptr;

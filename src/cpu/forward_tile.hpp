@@ -8,7 +8,7 @@ static constexpr long stride = weight_stride;
 /// A query block at work, between key blocks.
 struct Queries {
   float* q;        // slivers of tile_rows rows: [row/tile_rows][D][tile_rows]
-  float* m;        // likewise, where scores are distances
+  float* m;        // likewise, where scores are distances; else q_rest where there is one
   float* weights;  // (block_rows, stride)
   float* o;        // (block_rows, padded E)
   long rows;       // padded to tiles
@@ -64,7 +64,8 @@ static void begin(Queries& run, const ForwardBlock& block, Scratch& scratch) {
   run.q = scratch.take(block_rows * block.D + lanes);
   run.m = scratch.take(block_rows * block.D + lanes);
   pack_queries(run.q, block.q, block.scale, block.rows, block.D);
-  if (block.m) pack_queries(run.m, block.m, 1, block.rows, block.D);
+  const float* beside = block.m ? block.m : block.q_rest;
+  if (beside) pack_queries(run.m, beside, 1, block.rows, block.D);
   for (long i = 0; i < run.rows * run.E; i += lanes) store(run.o + i, all(0.0f));
 }
 

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::int64_t column_block = 32;
 constexpr std::int64_t wide_line = 128;
+/// Rows that are summed up in float; sums of these are in double.
+constexpr std::int64_t short_sum = 32;
 
 /// x (rows,D) becomes c W'W x in double; W (D,D), D <= wide_line.
 void apply_in_double(const double* W, double c, std::int64_t rows, std::int64_t D, float* x) {
@@ -106,20 +108,22 @@ void Geometry::apply_metric(const Meeting& at, std::int64_t rows, float* x, floa
 void Geometry::add_products(double* to, std::int64_t rows, const float* a, const float* b, double c,
                             float* room) const {
   const std::int64_t D = p_.size.D;
-  isa_.matrix->product({.c = room,
-                        .a = a,
-                        .b = b,
-                        .rows = D,
-                        .cols = D,
-                        .K = rows,
-                        .c_step = D,
-                        .a_row = 1,
-                        .a_k = D,
-                        .b_step = D,
-                        .add = false});
-  for (std::int64_t d = 0; d < D; ++d) {
-    for (std::int64_t e = 0; e < D; ++e)
-      to[d * D + e] += 0.5 * c * (double(room[d * D + e]) + double(room[e * D + d]));
+  for (std::int64_t first = 0; first < rows; first += short_sum) {
+    isa_.matrix->product({.c = room,
+                          .a = a + first * D,
+                          .b = b + first * D,
+                          .rows = D,
+                          .cols = D,
+                          .K = std::min(short_sum, rows - first),
+                          .c_step = D,
+                          .a_row = 1,
+                          .a_k = D,
+                          .b_step = D,
+                          .add = false});
+    for (std::int64_t d = 0; d < D; ++d) {
+      for (std::int64_t e = 0; e < D; ++e)
+        to[d * D + e] += 0.5 * c * (double(room[d * D + e]) + double(room[e * D + d]));
+    }
   }
 }
 

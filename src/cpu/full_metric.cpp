@@ -207,6 +207,15 @@ void FullMetric::spread(float* dk, const float* keys, std::int64_t rows, const d
                         const float* centre, FullRoom& room) const {
   const std::int64_t D = p->size.D;
   const double* shift = room.wide.data() + covariance_room(*kernels, D);
+  if (p->longest_m <= gradient_keys) {  // few, and A is far larger than what comes out
+    for (std::int64_t i = 0; i < rows * D; ++i) {
+      double pull = -shift[i % D];
+      for (std::int64_t d = 0; d < D; ++d)
+        pull += (double(keys[i / D * D + d]) - double(centre[d])) * A[d * D + i % D];
+      dk[i] += float(pull);
+    }
+    return;
+  }
   float *matrix = room.narrow.data(), *x = matrix + square(), *sum = x + spread_rows * D;
   for (std::int64_t i = 0; i < square(); ++i) matrix[i] = float(A[i]);
   for (std::int64_t row = 0; row < rows; row += spread_rows, keys += spread_rows * D) {

@@ -202,6 +202,23 @@ const float* Geometry::plain_queries(const Meeting& at, std::int64_t first, std:
   return tokens_[at.s].queries(q, at.h, first, rows, p_.size.D, nullptr);
 }
 
+void Geometry::rounded_off(const Meeting& at, std::int64_t first, std::int64_t rows, const float* q,
+                           float* rest) const {
+  const std::int64_t D = p_.size.D;
+  const double c = scale(at.s, key_head(at.h));
+  const float* from = tokens_[at.s].queries(p_.from.q, at.h, first, rows, D, rest);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const DiagonalMetric& of = diagonal(at.s, at.h);
+    const float* m = metric(at, first + i);
+    const float* m_rest = of.line(of.m_rest, at.h % p_.heads_per_key(), first + i);
+    for (std::int64_t d = 0; d < D; ++d) {
+      const std::int64_t x = i * D + d;
+      const double by = m ? double(m[d]) + (m_rest ? double(m_rest[d]) : 0.0) : 1.0;
+      rest[x] = std::isfinite(q[x]) ? float(c * by * double(from[x]) - double(q[x])) : 0.0f;
+    }
+  }
+}
+
 const float* Geometry::key_lines(const Meeting& at, std::int64_t first, std::int64_t count,
                                  float* to) const {
   const Tokens& tokens = tokens_[at.s];

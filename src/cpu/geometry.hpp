@@ -93,6 +93,11 @@ class Geometry {
   /// m q (rows,D) where scores are products; false where that is q itself.
   bool weighted_queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* to) const;
 
+  /// What rounding took from q' (rows,D), where it matters.
+  bool keeps_rest() const { return kind_ == Kind::product && cpu::keeps_rest(p_); }
+  void rounded_off(const Meeting& at, std::int64_t first, std::int64_t rows, const float* q,
+                   float* rest) const;
+
   /// What the sums of the way back are made of: key_lines (count,D), in place or in `to`;
   /// query_lines (rows,line_width), false where that is q' itself.
   const float* key_lines(const Meeting& at, std::int64_t first, std::int64_t count,

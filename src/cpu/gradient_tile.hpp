@@ -155,8 +155,8 @@ static void sum_squares(const BackwardBlock& block, long d) {
   }
 }
 
-/// Everything that is summed up from a block's weights and d_scores.
-static void sum_up(const BackwardBlock& block) {
+/// dbias, dr and dv.
+static void sum_sides(const BackwardBlock& block) {
   if (block.dbias) sum_columns(block);
   if (block.dr) sum_rows(block);
   for (long e = 0; e < block.E; e += panel) {
@@ -164,6 +164,11 @@ static void sum_up(const BackwardBlock& block) {
                 {block.dv + e * gradient_keys, block.weights, block.d_o + e * block.query_rows},
                 block.E - e);
   }
+}
+
+/// Everything that is summed up from a block's weights and d_scores.
+static void sum_up(const BackwardBlock& block) {
+  sum_sides(block);
   for (long d = 0; d < block.line_width; d += panel) {
     sum_queries(
         block, {block.dk + d * gradient_keys, block.d_scores, block.q_lines + d * block.query_rows},

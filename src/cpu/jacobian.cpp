@@ -6,6 +6,8 @@
 #include "metric/normalise.hpp"
 
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 namespace foci::cpu {
 
@@ -51,7 +53,7 @@ JacobianRoom JacobianRoom::take(Arena& arena, const Problem& p, int threads) {
     block.apart = arena.take<float>(jacobian_keys, line_step(E));
     for (auto* lines : {&block.of_key, &block.dk}) *lines = arena.take<float>(back, line_step(D));
     for (auto* lines : {&block.of_value, &block.dv}) *lines = arena.take<float>(back, line_step(E));
-    block.wide = arena.take<double>(D + p.longest_m + 8);
+    block.wide = arena.take<double>(D + p.longest_m + 8 + (keeps_rest(p) ? (D + 2) * (E + 2) : 0));
     put(room.blocks, thread, block);
   }
   room.sums = arena.take<double>(p.heads_per_key(), most_parts, D);
@@ -100,6 +102,47 @@ void JacobianEstimate::differentiate(Query& query, const Block& block, std::int6
                                 .wide = block.wide.data()});
 }
 
+JacobianEstimate::Wide JacobianEstimate::widen(const Query& query, const Block& block) const {
+  Wide of{};
+  double* at = block.wide.data();
+  const auto take = [&](std::int64_t count) { return std::exchange(at, at + count); };
+  of.kappa = take(D_);
+  of.a = take(p_.longest_m + 8);
+  of.omega = take(E_);
+  of.row = take(E_);
+  of.X = take(D_ * E_);
+  of.pulls = take(D_);
+  of.sum = take(D_);
+  const double sum = std::accumulate(of.a, of.a + query.n, 0.0);
+  std::fill_n(of.kappa, D_, 0.0);
+  std::fill_n(of.omega, E_, 0.0);
+  for (std::int64_t j = 0; j < query.n; ++j) {
+    of.a[j] /= sum;
+    for (std::int64_t d = 0; d < D_; ++d) of.kappa[d] += of.a[j] * double(k_[j * D_ + d]);
+    for (std::int64_t e = 0; e < E_; ++e) of.omega[e] += of.a[j] * double(v_[j * E_ + e]);
+  }
+  return of;
+}
+
+/// row = J_d
+void JacobianEstimate::differentiate_row(const Wide& of, std::int64_t n, std::int64_t d) const {
+  std::fill_n(of.row, E_, 0.0);
+  for (std::int64_t j = 0; j < n; ++j) {
+    const double pull = c_ * of.a[j] * (double(k_[j * D_ + d]) - of.kappa[d]);
+    for (std::int64_t e = 0; e < E_; ++e)
+      of.row[e] += pull * (double(v_[j * E_ + e]) - of.omega[e]);
+  }
+}
+
+void JacobianEstimate::measure_wide(const Query& query, const Block& block, double* to) const {
+  const Wide of = widen(query, block);
+  for (std::int64_t d = 0; d < D_; ++d) {
+    differentiate_row(of, query.n, d);
+    to[d] = 0;
+    for (std::int64_t e = 0; e < E_; ++e) to[d] += std::abs(of.row[e]);
+  }
+}
+
 void JacobianEstimate::forward(const JacobianRoom& room, Executor* threads) {
   const std::int64_t heads = of_.heads(), length = part_length(N_), parts = blocks_of(N_, length);
   each(worth(threads), heads * parts, [&](std::int64_t task, int thread) {
@@ -108,12 +151,16 @@ void JacobianEstimate::forward(const JacobianRoom& room, Executor* threads) {
     double* sum = room.sums.data() + ((r * most_parts + part) * D_);
     std::fill_n(sum, D_, 0.0);
     for (std::int64_t i = part * length; i < std::min(N_, (part + 1) * length); ++i) {
-      differentiate(query, room.blocks[thread], r, i);
-      for (std::int64_t d = 0; d < D_; ++d) {
-        const float size = query.n > 0 ? query.size[d] : 0.0f;
-        sum[d] += double(size);
-        if (of_.per_query) of_.line(of_.m, r, i)[d] = size;
+      const Block& block = room.blocks[thread];
+      differentiate(query, block, r, i);
+      double* size = block.wide.data();
+      if (query.n > 0 && !of_.m_rest.empty()) {
+        measure_wide(query, block, size);
+      } else {
+        for (std::int64_t d = 0; d < D_; ++d) size[d] = query.n > 0 ? double(query.size[d]) : 0.0;
       }
+      for (std::int64_t d = 0; d < D_; ++d) sum[d] += size[d];
+      if (of_.per_query) of_.put_line(r, i, size);
     }
   });
   for (std::int64_t r = 0; r < heads; ++r) {
@@ -126,7 +173,7 @@ void JacobianEstimate::normalise(std::int64_t r, std::int64_t row, const double*
   double* raw = of_.room.data();
   for (std::int64_t d = 0; d < D_; ++d) raw[d] = counted > 0 ? sum[d] / double(counted) : 0.0;
   of_.by[r * of_.rows() + row] = metric::normalise(normalize_, counted, raw, D_);
-  for (std::int64_t d = 0; d < D_; ++d) of_.line(of_.m, r, row)[d] = float(raw[d]);
+  of_.put_line(r, row, raw);
 }
 
 void JacobianEstimate::finish_mean(const JacobianRoom& room, std::int64_t r) const {
@@ -145,7 +192,9 @@ void JacobianEstimate::finish_running_mean(const JacobianRoom& room, std::int64_
   std::int64_t so_far = 0;
   for (std::int64_t i = 0; i < N_; ++i) {
     so_far += counts(i);
-    for (std::int64_t d = 0; d < D_; ++d) sum[d] += double(of_.line(of_.m, r, i)[d]);
+    const float *size = of_.of(r, i), *rest = of_.line(of_.m_rest, r, i);
+    for (std::int64_t d = 0; d < D_; ++d)
+      sum[d] += double(size[d]) + (rest ? double(rest[d]) : 0.0);
     normalise(r, i, sum, so_far);
   }
 }
@@ -225,10 +274,54 @@ void JacobianEstimate::finish(Query& query) const {
   query.n = 0;
 }
 
+/// As pull() and turn() have it in float.
+void JacobianEstimate::pull_wide(const Gathered& to, const Query& query, const Block& block,
+                                 const double* dm) const {
+  const Wide of = widen(query, block);
+  double delta = 0;
+  for (std::int64_t d = 0; d < D_; ++d) {
+    differentiate_row(of, query.n, d);
+    for (std::int64_t e = 0; e < E_; ++e) {
+      delta += dm[d] * std::abs(of.row[e]);
+      of.X[d * E_ + e] = of.row[e] > 0 ? dm[d] : of.row[e] < 0 ? -dm[d] : 0.0;
+    }
+  }
+  std::fill_n(of.sum, D_, 0.0);
+  for (std::int64_t j = 0; j < query.n; ++j) {
+    const float *k = k_ + j * D_, *v = v_ + j * E_;
+    double da = -delta;
+    std::fill_n(of.row, E_, 0.0);
+    for (std::int64_t d = 0; d < D_; ++d) {
+      const double *X = of.X + d * E_, apart = double(k[d]) - of.kappa[d];
+      of.pulls[d] = 0;
+      for (std::int64_t e = 0; e < E_; ++e) {
+        of.pulls[d] += X[e] * (double(v[e]) - of.omega[e]);
+        of.row[e] += X[e] * apart;
+      }
+      da += c_ * apart * of.pulls[d];
+    }
+    const double a = c_ * of.a[j], ds = a * da;
+    for (std::int64_t d = 0; d < D_; ++d) {
+      to.dk[j * D_ + d] += float(a * of.pulls[d] + ds * double(query.q[d]));
+      of.sum[d] += ds * double(k[d]);
+    }
+    for (std::int64_t e = 0; e < E_; ++e) to.dv[j * E_ + e] += float(a * of.row[e]);
+  }
+  for (std::int64_t d = 0; d < D_ && query.dq; ++d) query.dq[d] += float(of.sum[d]);
+}
+
 void JacobianEstimate::backward(const Gathered& to, const JacobianRoom& room, Executor* threads) {
   threads = worth(threads);
   for (std::int64_t r = 0; r < of_.heads(); ++r) spread(room, r);
   for (Query& query : room.queries) query.n = 0;
+  const bool few = !of_.m_rest.empty() && N_ <= gradient_keys;
+  for (std::int64_t i = 0; i < of_.heads() * N_ && few; ++i) {
+    Query& query = room.queries[0];
+    query.dq = to.dq.empty() ? nullptr : &to.dq[(i / N_ * p_.longest_n + i % N_) * D_];
+    differentiate(query, room.blocks[0], i / N_, i % N_);
+    if (query.n > 0) pull_wide(to, query, room.blocks[0], of_.line(of_.dm, i / N_, i % N_));
+  }
+  if (few) return;
   const std::int64_t all = of_.heads() * N_, at_once = std::int64_t(room.queries.size());
   const std::int64_t share = blocks_of(tokens_.n, 2 * std::int64_t(room.blocks.size()));
   const std::int64_t length = std::clamp<std::int64_t>(padded(share, 12), 24, jacobian_keys);

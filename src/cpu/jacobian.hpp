@@ -28,7 +28,7 @@ struct JacobianRoom {
   struct Block {
     std::span<float> pulls, of_key, dk;    // (jacobian_keys, D)
     std::span<float> apart, of_value, dv;  // (jacobian_keys, E)
-    std::span<double> wide;                // (D + longest_m + 8)
+    std::span<double> wide;                // (D + longest_m + 8); for few keys more behind it
   };
   std::span<Query> queries;  // (threads), more where gradients go through the estimate
   std::span<Block> blocks;   // (threads)
@@ -66,6 +66,18 @@ class JacobianEstimate {
   Executor* worth(Executor* threads) const;
   /// J and its sizes of head r's query i, where it counts.
   void differentiate(Query& query, const Block& block, std::int64_t r, std::int64_t i) const;
+  /// All in double, for few keys, from what differentiate() left behind: weights, centres, room.
+  struct Wide {
+    double *kappa, *a, *omega;      // (D), (n), (E)
+    double *row, *X, *pulls, *sum;  // (E), (D,E), (D), (D)
+  };
+  Wide widen(const Query& query, const Block& block) const;
+  void differentiate_row(const Wide& of, std::int64_t n, std::int64_t d) const;
+  /// Sizes (D).
+  void measure_wide(const Query& query, const Block& block, double* to) const;
+  /// One query's share of what dm (D) sends back.
+  void pull_wide(const Gathered& to, const Query& query, const Block& block,
+                 const double* dm) const;
   /// A row of m and by from its sizes summed up.
   void normalise(std::int64_t r, std::int64_t row, const double* sum, std::int64_t counted) const;
   void finish_mean(const JacobianRoom& room, std::int64_t r) const;

@@ -37,6 +37,7 @@ struct Fading {
 struct ForwardBlock {
   const float* q;            // (rows, D)
   const float* m;            // (rows, D) or nullptr
+  const float* q_rest;       // (rows, D) what rounding took from q, for few keys, or nullptr
   const float* r;            // (rows)
   const std::int64_t* sees;  // (rows) keys seen, never fewer than the row before
   const float* keys;         // packed by pack_keys
@@ -69,6 +70,7 @@ struct ForwardBlock {
 struct BackwardBlock {
   const float* q;            // column panels: what scores are made of
   const float* m;            // column panels or nullptr
+  const float* q_rest;       // column panels: what rounding took from q, for few keys, or nullptr
   const float* q_lines;      // column panels: what dk sums up, q itself for dot
   const float* d_o;          // column panels; softmax: do_i / sum_i unless whole
   const float* keys;         // packed by pack_keys
@@ -80,7 +82,7 @@ struct BackwardBlock {
   const float* inverse;      // (rows) 1 / by, 0 where by is 0; not for softmax
   const std::int64_t* sees;  // (rows)
   bool biased, causal;
-  bool whole;  // softmax: these are all keys; low, minus_delta and sums are found from them
+  bool whole;  // these are all keys; softmax finds low, minus_delta and sums from them
   Divisor divisor;
   Fading fading;
   float scale;

@@ -39,12 +39,12 @@ void DiagonalMetric::each_change(const float* v, const float* v_prev, Reduce red
     const std::int64_t count = counted(i);
     for (; j < count && reduce == Reduce::mean; ++j) {
       const float *a = v + j * D, *b = v_prev + j * D;
-      for (std::int64_t d = 0; d < D; ++d) sum[d] += double(std::abs(a[d] - b[d]));
+      for (std::int64_t d = 0; d < D; ++d) sum[d] += std::abs(double(a[d]) - double(b[d]));
     }
     for (std::int64_t d = 0; d < D; ++d) {
       if (reduce == Reduce::median && count > 0) {
         const std::int64_t at = median(v, v_prev, d) * D + d;
-        sum[d] = double(std::abs(v[at] - v_prev[at])) * double(count);
+        sum[d] = std::abs(double(v[at]) - double(v_prev[at])) * double(count);
       }
       row[d] = count > 0 ? sum[d] / double(count) : 0.0;
     }
@@ -57,7 +57,7 @@ void DiagonalMetric::change(const float* v, const float* v_prev, const Change& h
   each_change(v, v_prev, how.reduce, [&](std::int64_t i, double* row) {
     by[i] = metric::normalise(how.normalize, counted(i), row, D);
     if (how.flat) metric::flatten(row, D);
-    for (std::int64_t d = 0; d < D; ++d) line(m, 0, i)[d] = float(row[d]);
+    put_line(0, i, row);
   });
 }
 

@@ -73,7 +73,7 @@ FOCI_INLINE void differentiate(const BackwardBlock& block, long r, long column) 
 
 /// Rows that see no more keys than these are done again in double: by may be as small as their
 /// scores happen to be, and da - along nothing but rounding errors over it.
-static constexpr long few_keys = 64;
+static constexpr long few_keys = gradient_keys;
 
 struct Exact {
   double x, slope;  // f(s), f'(s)
@@ -82,8 +82,9 @@ struct Exact {
 /// One row of column panels.
 struct Line {
   const float* at;
-  const float* m;  // nullptr, or how much each difference weighs
-  long rows, K;    // of the panels; columns
+  const float* m;     // nullptr, or how much each difference weighs
+  const float* rest;  // nullptr, or what rounding took from it
+  long rows, K;       // of the panels; columns
 };
 
 /// The row times each of the first n lines of packed panels, or its weighted distance from them.
@@ -92,7 +93,8 @@ static void measure(double (&to)[few_keys], const Line& a, const float* b, long 
     double sum[panel] = {};
     for (long k = 0; k < a.K; ++k) {
       const long at = k / panel * panel * a.rows + k % panel;
-      const double x = a.at[at], m = a.m ? a.m[at] : 0;
+      const double x = double(a.at[at]) + (a.rest ? double(a.rest[at]) : 0.0);
+      const double m = a.m ? double(a.m[at]) : 0;
       const float* line = b + j * a.K + k * panel;
       if (a.m) {
         for (long i = 0; i < panel; ++i) sum[i] += m * (x - line[i]) * (x - line[i]);
@@ -111,8 +113,9 @@ static void refine_row(const BackwardBlock& block, long r) {
   double s[few_keys], da[few_keys];
   const long rows = block.query_rows;
   const float* m = block.m ? block.m + r * panel : nullptr;
-  measure(s, {block.q + r * panel, m, rows, block.D}, block.keys, n);
-  measure(da, {block.d_o + r * panel, nullptr, rows, block.E}, block.values, n);
+  const float* rest = block.q_rest ? block.q_rest + r * panel : nullptr;
+  measure(s, {block.q + r * panel, m, rest, rows, block.D}, block.keys, n);
+  measure(da, {block.d_o + r * panel, nullptr, nullptr, rows, block.E}, block.values, n);
   double sum = 0, squares = 0, along = 0;
   for (long j = 0; j < n; ++j) {
     s[j] += double(block.low[r]) + (block.biased ? double(block.bias[j]) : 0);
@@ -138,6 +141,39 @@ static void refine_rows(const BackwardBlock& block) {
   }
 }
 
+/// to (panel) += sum_k a(k) line_k, the sum in double.
+static void add_line(float* to, const float* a, long step, const float* lines, long begin,
+                     long end) {
+  double sum[panel] = {};
+  for (long k = begin; k < end; ++k) {
+    const double x = double(a[k * step]);
+    for (long i = 0; i < panel; ++i) sum[i] += x * double(lines[k * panel + i]);
+  }
+  for (long i = 0; i < panel; ++i) to[i] = float(double(to[i]) + sum[i]);
+}
+
+/// sum_up() for a block that has all keys: where these are few, what is made of dq and dk may be
+/// far smaller than they are.
+static void sum_few(const BackwardBlock& block) {
+  sum_sides(block);
+  for (long d = 0; d < block.D; d += panel) {
+    if (block.dm) sum_squares(block, d);
+    for (long r = 0; r < block.rows; ++r) {
+      const long seen = block.sees[r] < block.n ? block.sees[r] : block.n;
+      add_line(block.dq + d * block.query_rows + r * panel, block.d_scores + r * stride, 1,
+               block.key_lines + d * block.key_rows, 0, seen);
+    }
+  }
+  for (long d = 0; d < block.line_width; d += panel) {
+    long first = 0;  // the first row that sees the key
+    for (long j = 0; j < block.n; ++j) {
+      while (first < block.rows && block.sees[first] <= j) ++first;
+      add_line(block.dk + d * gradient_keys + j * panel, block.d_scores + j, stride,
+               block.q_lines + d * block.query_rows, first, block.rows);
+    }
+  }
+}
+
 /// What a row does not see is computed all the same, whatever it is: sum_up looks away.
 template <class Kind, Through By>
 static void rescaled_backward(const BackwardBlock& block) {
@@ -152,5 +188,5 @@ static void rescaled_backward(const BackwardBlock& block) {
     }
   }
   if constexpr (By != Through::nothing) refine_rows<Kind, By>(block);
-  sum_up(block);
+  block.whole ? sum_few(block) : sum_up(block);
 }

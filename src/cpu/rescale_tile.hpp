@@ -17,7 +17,8 @@ struct Rescaled : Queries {
   float* squares;  // (block_rows, lanes) x^2
   float* best;     // (block_rows, lanes) largest |x| so far, -1 before the first
   float* best_at;  // (block_rows, lanes) its key
-  bool shifted;    // whether any b or r is not 0
+  bool few;        // whether scores are taken in double
+  bool shifted;    // whether any b or r is not 0 that score() leaves out
 };
 
 /// Where a vector of scores stands: f may look at positions.
@@ -36,6 +37,32 @@ static inline long keys_seen(const ForwardBlock& block, long row) {
   return block.causal ? block.sees[row] : block.n;
 }
 
+/// Scores of one tile in double, with b and r: few keys are soon done, and average nothing out.
+static __attribute__((noinline)) void score_few(float* tile, const Rescaled& run,
+                                                const ForwardBlock& block, long r0, long key) {
+  const float *q = run.q + r0 * block.D, *beside = run.m + r0 * block.D;
+  for (long i = 0; i < tile_rows; ++i) {
+    double sum[panel];
+    for (long j = 0; j < panel; ++j)
+      sum[j] = double(run.r[r0 + i]) + (block.biased ? double(block.bias[key + j]) : 0.0);
+    for (long d = 0; d < block.D; ++d) {
+      const long at = d * tile_rows + i;
+      const float* k = block.keys + key * block.D + d * panel;
+      if (block.m) {
+        const double x = double(q[at]), by = double(beside[at]);
+        for (long j = 0; j < panel; ++j) {
+          const double apart = x - double(k[j]);
+          sum[j] += by * apart * apart;
+        }
+      } else {
+        const double x = double(q[at]) + (block.q_rest ? double(beside[at]) : 0.0);
+        for (long j = 0; j < panel; ++j) sum[j] += x * double(k[j]);
+      }
+    }
+    for (long j = 0; j < panel; ++j) tile[i * panel + j] = float(sum[j]);
+  }
+}
+
 /// Scores of tile_rows queries against one panel of keys, then x. What a row does not see is
 /// computed all the same, whatever it is, and looked at by nobody. b and r come last: q . k is
 /// often far smaller, and would be rounded as they are.
@@ -45,7 +72,13 @@ FOCI_INLINE void weigh(const Rescaled& run, const ForwardBlock& block, long r0, 
   V c[tile_rows][2];
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
-  score(c, run, block, r0, key);
+  if (__builtin_expect(run.few, 0)) {
+    float tile[tile_rows * panel];
+    score_few(tile, run, block, r0, key);
+    for (int t = 0; t < 2 * tile_rows; ++t) c[t / 2][t % 2] = load(tile + t * lanes);
+  } else {
+    score(c, run, block, r0, key);
+  }
   const float* constants = exp_constants();
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) {
@@ -235,6 +268,8 @@ static void rescaled_forward(const ForwardBlock& block) {
     run.scale[r] = 1;
     run.nan_at[r] = -1;
   }
+  run.few = block.n <= gradient_keys;
+  run.shifted = run.shifted && !run.few;
   const long last = block.causal ? block.sees[block.rows - 1] : block.n;
   for (long key = 0; key < last; key += block_keys) {
     const long count = block.n - key < block_keys ? block.n - key : block_keys;

@@ -163,8 +163,9 @@ TEST(Rescale, RowsWithoutKeysOrWeight) {
     EXPECT_EQ(zero.largest, Floats(1, 0.0f));
     EXPECT_EQ(zero.largest_at[0], 0);
     EXPECT_EQ(zero.dv, Floats(40 * 3, 0.0f));
-    if (how.kind == Kind::relu2 || how.divisor == Divisor::l1 || how.divisor == Divisor::l2)
+    if (how.kind == Kind::relu2 || how.divisor == Divisor::l1 || how.divisor == Divisor::l2) {
       EXPECT_EQ(zero.dk, Floats(40, 0.0f));
+    }
   });
 }
 
