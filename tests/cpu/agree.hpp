@@ -119,19 +119,20 @@ inline void draw(Comparison& to, const How& how, const Shape& shape, double size
 }
 
 /// Every count of keys and columns below with every count of rows, causal and not, one of the two
-/// biased.
+/// biased. No distances for relu2, which they never reach: they are below 0.
 inline void sweep(const How& how) {
   struct Sizes {
     std::int64_t D, E;
   };
+  const bool far = how.kind != Kind::relu2;
   int turn = 0;
-  for (std::int64_t n : {1, 31, 33, 192, 193, 500}) {
-    for (const auto& [D, E] : {Sizes{1, 1}, {8, 11}, {16, 65}, {64, 64}, {65, 1}}) {
+  for (std::int64_t n : {1, 33, 96, 193, 400}) {
+    for (const auto& [D, E] : {Sizes{1, 1}, {8, 11}, {16, 65}, {65, 1}}) {
       Comparison found;
-      for (std::int64_t rows : {1, 5, 12, 13, 96}) {
+      for (std::int64_t rows : {1, 5, 13, 96}) {
         const bool biased = ++turn % 2 == 0;
-        draw(found, how, {rows, n, D, E, false, biased, turn % 3 == 0});
-        draw(found, how, {rows, n, D, E, true, !biased, turn % 3 == 1});
+        draw(found, how, {rows, n, D, E, false, biased, far && turn % 3 == 0});
+        draw(found, how, {rows, n, D, E, true, !biased, far && turn % 3 == 1});
       }
       expect_agreement(how, found);
     }
