@@ -24,9 +24,8 @@ namespace {
 
 std::string missing_on_cpu(const Metric& metric, const Weighting& weighting) {
   const auto name = [](const auto& of) { return of.name; };
-  const std::string why = fmt::format("backend cpu has no {}", std::visit(name, weighting));
-  return cpu::serves(Dot{}, weighting) ? fmt::format("{} with {}", why, std::visit(name, metric))
-                                       : why;
+  return fmt::format("backend cpu has no {} with {}", std::visit(name, weighting),
+                     std::visit(name, metric));
 }
 
 /// ref or cpu; a backend asked for by name is the one or throws.

@@ -248,7 +248,9 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.rows = rows;
   block.scale = 1;
   block.q = room.q.data();
-  const float* plain = narrow_ ? nullptr : geometry_.plain_queries(at, first, rows, room.r.data());
+  const bool keeps_rest = geometry_.keeps_rest();
+  const float* plain =
+      narrow_ || keeps_rest ? nullptr : geometry_.plain_queries(at, first, rows, room.r.data());
   if (narrow_) {
     place_narrow(block, at, first, room);
   } else if (plain) {
@@ -258,7 +260,7 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
     geometry_.queries(at, first, rows, room.q.data(), room.m.data(), room.r.data());
   }
   if (geometry_.by_differences(at)) block.m = room.m.data();
-  if (geometry_.keeps_rest()) {
+  if (keeps_rest) {
     geometry_.rounded_off(at, first, rows, room.q.data(), room.m.data());
     block.q_rest = room.m.data();
   }

@@ -51,7 +51,7 @@ static void pack_queries(float* to, const float* from, float scale, long rows, l
 }
 
 /// Floats that begin() takes.
-static long query_scratch(long D, long E) {
+static inline long query_scratch(long D, long E) {
   return block_rows * (2 * D + stride + padded(E, panel)) + 2 * lanes;
 }
 

@@ -334,10 +334,6 @@ TEST_F(Messages, about_backends_workspace_and_threads) {
   how_.backend = Backend::cuda;
   EXPECT_EQ(thrown<Unsupported>([&] { need(from_, how_); }),
             "backend cuda is not in this build; it has: cpu, ref");
-  const Made narrow(shape("holes"), 3, DType::f32);
-  how_ = {.metric = KeyCovariance{}, .weighting = Identity{}, .backend = Backend::cpu};
-  EXPECT_EQ(thrown<Unsupported>([&] { need(narrow.inputs(), how_); }),
-            "backend cpu has no identity with key-covariance; the nearest that can is backend ref");
   how_ = {};
   EXPECT_EQ(thrown<InvalidArgument>([&] { need(from_, how_, 0); }),
             "threads is 0; it must be at least 1");

@@ -92,6 +92,7 @@ inline void forward(Answer<float>& to, const Packed& packed, bool statistics) {
   block.r = in.r.data();
   block.values = values.data();
   block.value_rows = n;
+  block.scale = 1;
   block.statistics = statistics;
   block.scratch = scratch.data();
   block.o = to.o.data();
