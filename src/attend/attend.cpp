@@ -22,12 +22,6 @@ using metric::Problem;
 
 namespace {
 
-std::string missing_on_cpu(const Metric& metric, const Weighting& weighting) {
-  const auto name = [](const auto& of) { return of.name; };
-  return fmt::format("backend cpu has no {} with {}", std::visit(name, weighting),
-                     std::visit(name, metric));
-}
-
 /// ref or cpu; a backend asked for by name is the one or throws.
 Backend choose(const Problem& p) {
   const Backend asked = p.how.backend;
@@ -35,12 +29,10 @@ Backend choose(const Problem& p) {
   if (asked == Backend::cuda) {
     throw Unsupported("backend cuda is not in this build; it has: cpu, ref");
   }
-  const bool wide = p.from.q.dtype == DType::f64;
-  if (!wide && cpu::serves(p.how.metric, p.how.weighting)) return Backend::cpu;
+  if (p.from.q.dtype != DType::f64) return Backend::cpu;
   if (asked != Backend::cpu) return Backend::ref;
-  throw Unsupported((wide ? std::string("backend cpu computes in f32 and takes no f64")
-                          : missing_on_cpu(p.how.metric, p.how.weighting)) +
-                    "; the nearest that can is backend ref");
+  throw Unsupported(
+      "backend cpu computes in f32 and takes no f64; the nearest that can is backend ref");
 }
 
 std::size_t bytes_needed(const Problem& p, int threads) {
@@ -159,7 +151,6 @@ std::vector<Support> support() {
       each_of<Weighting>([&]<class W>(const W& w) {
         static_assert(ref::Weighs<W>, "a weighting without src/ref has no definition");
         std::string why = checks::refusal(m, w);
-        if (why.empty() && backend == "cpu" && !cpu::serves(m, w)) why = missing_on_cpu(m, w);
         if (why.empty() && backend == "cuda")
           why = fmt::format("backend {} is not in this build", backend);
         table.push_back({m.name, w.name, backend, why.empty(), why});

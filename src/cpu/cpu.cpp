@@ -130,10 +130,6 @@ class NoteTaker {
 
 }  // namespace
 
-bool serves(const Metric& metric, const Weighting& weighting) {
-  return !std::holds_alternative<Linear>(weighting) || chunked_serves(metric, weighting);
-}
-
 std::size_t workspace(const Problem& problem, int threads) {
   if (in_chunks(problem)) return chunked_workspace(problem, threads);
   const Kernels& isa = chosen();

@@ -13,9 +13,6 @@
 
 namespace foci::cpu {
 
-/// Whether this backend has a metric with a weighting.
-bool serves(const Metric& metric, const Weighting& weighting);
-
 /// Bytes for forward() and backward() on that many threads.
 std::size_t workspace(const metric::Problem& problem, int threads);
 
