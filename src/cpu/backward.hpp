@@ -86,7 +86,7 @@ class Backward {
   void find_deltas(const Gradients& to, Executor* threads);
   void find_deltas_of(const Gradients& to, const Work& work, Room& room);
   int pack_narrow_queries(const Gradients& to, const Meeting& at, std::int64_t first,
-                          std::int64_t rows, Room& room);
+                          std::int64_t rows, bool sums, Room& room);
   void keep_bias(const Meeting& at, const Work& work, const Room& room);
   void unfold_keys(const Meeting& at, const Work& work, Room& room);
   void keep_keys(const Gradients& to, const Work& work, Room& room);

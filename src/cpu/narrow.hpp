@@ -28,6 +28,7 @@ struct NarrowQueries {
   NarrowLines q;  // count and width hold for wide too
   const float* wide;
   NarrowLines d_o;
+  bool sums = true;  // whether softmax_backward will sum them up; softmax_deltas does not
 };
 
 /// One query block against one key block, backwards, with q' = scale q. dq, dk and dv are column

@@ -29,13 +29,13 @@ void Backward::pack_narrow(const Work& work, Room& room) {
 
 /// Gives back the parts they are made of.
 int Backward::pack_narrow_queries(const Gradients& to, const Meeting& at, std::int64_t first,
-                                  std::int64_t rows, Room& room) {
+                                  std::int64_t rows, bool sums, Room& room) {
   static_assert(block_rows <= gradient_keys);
   const Tokens& tokens = geometry_.tokens(at.s);
   const std::int64_t D = p_.size.D, E = p_.size.E;
   Bf16 *here = room.narrow.lines.data(), *there = here + gradient_keys * std::max(D, E);
   float* wide = room.rows.data();
-  NarrowQueries queries{.q = {nullptr, 0, rows, D}, .wide = wide, .d_o = {}};
+  NarrowQueries queries{.q = {nullptr, 0, rows, D}, .wide = wide, .d_o = {}, .sums = sums};
   if (!geometry_.weighted_queries(at, first, rows, wide)) {
     queries.q = narrow_queries(tokens, p_.from.q, at.h, first, rows, D, here);
     queries.wide = nullptr;
@@ -59,7 +59,7 @@ void Backward::meet_narrow(const Gradients& to, const Meeting& at, const Work& w
     block.sees = tokens.sees.data() + first;
     const std::int64_t seen = block.sees[block.rows - 1];
     if (seen <= work.first) continue;
-    block.parts = pack_narrow_queries(to, at, first, block.rows, room);
+    block.parts = pack_narrow_queries(to, at, first, block.rows, !deltas, room);
     block.low = of(notes_.low, at.s, at.h, N) + first;
     block.delta = of(delta_, at.s, at.h, parts_ * N) + work.part * N + first;
     if (!deltas) block.minus_delta = of(notes_.minus_delta, at.s, at.h, N) + first;

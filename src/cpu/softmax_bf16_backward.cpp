@@ -56,8 +56,9 @@ int pack_gradient_queries(float* to, const NarrowQueries& from) {
     q.step = step;
   }
   pack_keys(to, q, 0);
-  pack_values(to + at.lines, q, 0, block_rows);
   pack_keys(to + at.d_o, from.d_o, 0);
+  if (!from.sums) return parts;
+  pack_values(to + at.lines, q, 0, block_rows);
   pack_values(to + at.d_o_lines, from.d_o, 0, block_rows);
   return parts;
 }

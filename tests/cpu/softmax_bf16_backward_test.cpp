@@ -131,6 +131,11 @@ Sums go(const NarrowKernels& kernels, const Way& of) {
   block.dv = dv.data();
   block.dbias = c.biased ? db.data() : nullptr;
   kernels.softmax_backward(block);
+  std::fill(queries.begin(), queries.end(), NAN);
+  kernels.pack_gradient_queries(queries.data(), {.q = {q.data(), c.D, c.rows, c.D},
+                                                 .wide = c.split ? of.q.data() : nullptr,
+                                                 .d_o = {of.d_o.data(), c.E, c.rows, c.E},
+                                                 .sums = false});
   block.delta = delta.data();
   block.minus_delta = nullptr;
   block.dq = block.dk = block.dv = block.dbias = nullptr;
