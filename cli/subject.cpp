@@ -17,16 +17,20 @@ namespace {
 
 constexpr double most_checked_work = 1e8;  // multiplications; beyond it a smaller shape is checked
 
-/// The shape itself, or one of the same kind that ref can do in f64 in a moment.
+constexpr std::int64_t fewest_heads = 8;  // in fewer numbers the naive formula is right by luck
+
+/// The shape itself with heads enough, or one of the same kind that ref can do in f64 in a moment.
 Sizes checkable(const Sizes& s) {
-  const double work = double(s.B * s.H) * double(s.N) * double(s.M) * double(s.D + s.E);
-  if (work <= most_checked_work) return s;
   Sizes small = s;
-  small.B = 1;
-  small.G = 1;
-  small.H = s.H / s.G;
-  small.N = std::min<std::int64_t>(s.N, 97);
-  small.M = std::min<std::int64_t>(s.M, s.M == s.N ? 97 : 131);
+  const double work = double(s.B * s.H) * double(s.N) * double(s.M) * double(s.D + s.E);
+  if (work > most_checked_work) {
+    small.B = 1;
+    small.G = 1;
+    small.H = s.H / s.G;
+    small.N = std::min<std::int64_t>(s.N, 97);
+    small.M = std::min<std::int64_t>(s.M, s.M == s.N ? 97 : 131);
+  }
+  small.B = std::max(small.B, (fewest_heads + small.H - 1) / small.H);
   return small;
 }
 
