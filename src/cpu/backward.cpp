@@ -149,10 +149,9 @@ void Backward::run(const Gradients& to, Executor* threads) {
 
 /// A part of a key head's keys, a few blocks at a time.
 void Backward::walk_keys(const Gradients& to, Work work, WithKeys with) {
-  const Tokens& tokens = geometry_.tokens(work.s);
   const Geometry::Rows rows = geometry_.rows(work.s, work.span);
   if (rows.first >= rows.last && geometry_.has_spans()) return;
-  const std::int64_t n = geometry_.has_spans() ? tokens.sees[rows.last - 1] : tokens.n;
+  const std::int64_t n = keys_met(work.s, rows);
   const std::int64_t blocks = blocks_of(n, gradient_keys);
   const std::int64_t begin = blocks * work.part / parts_;
   const std::int64_t end = blocks * (work.part + 1) / parts_;
@@ -291,6 +290,7 @@ BackwardBlock Backward::block_of(const Meeting& at, const Work& work, std::int64
   block.sees = geometry_.tokens(at.s).sees.data() + first;
   block.biased = biased_;
   block.whole = p_.longest_m <= gradient_keys;
+  block.wide = keys_met(at.s, span) <= gradient_keys;
   block.divisor = weigher_.divisor;
   block.scale = 1;
   block.rows = std::min(block_rows, span.last - first);

@@ -96,6 +96,11 @@ class Backward {
   void finish_head(const Gradients& to, std::int64_t s, std::int64_t g, bool joins, int thread);
   void write_keys(const Gradients& to, std::int64_t s, std::int64_t g) const;
 
+  /// Keys that the queries of a span meet; it has some.
+  std::int64_t keys_met(std::int64_t s, const Geometry::Rows& rows) const {
+    const Tokens& tokens = geometry_.tokens(s);
+    return geometry_.has_spans() ? tokens.sees[rows.last - 1] : tokens.n;
+  }
   /// Offset of a (sequence, head) in arrays of `size` floats each.
   float* of(std::span<float> array, std::int64_t s, std::int64_t h, std::int64_t size) const {
     return array.empty() ? nullptr : array.data() + ((s * p_.size.H + h) * size);

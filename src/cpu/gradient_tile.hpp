@@ -24,7 +24,7 @@ FOCI_INLINE void scores(V (&c)[tile_rows][2], const BackwardBlock& block, long r
   for (int t = 0; t < 2 * tile_rows; ++t) store(tile + t * lanes, c[t / 2][t % 2]);
   for (long p = 0; p < block.D; p += panel) {
     const long at = p * block.query_rows + r * panel;
-    const auto add = block.whole ? add_distances_wide<panel, 1> : add_distances<panel, 1>;
+    const auto add = block.wide ? add_distances_wide<panel, 1> : add_distances<panel, 1>;
     add(tile, block.q + at, block.m + at, keys + p * panel,
         block.D - p < panel ? block.D - p : panel);
   }

@@ -83,6 +83,7 @@ struct BackwardBlock {
   const std::int64_t* sees;  // (rows)
   bool biased, causal;
   bool whole;  // these are all keys; softmax finds low, minus_delta and sums from them
+  bool wide;   // distances in double, as the forward pass takes them where it has few keys
   Divisor divisor;
   Fading fading;
   float scale;

@@ -68,8 +68,7 @@ void Backward::keep_keys(const Gradients& to, const Work& work, Room& room) {
 void Backward::finish_queries(const Gradients& to, Meeting at, int thread) {
   const Geometry::Rows rows = geometry_.rows(at.s, at.span);
   if (rows.first >= rows.last) return;
-  const Tokens& tokens = geometry_.tokens(at.s);
-  const std::int64_t n = geometry_.has_spans() ? tokens.sees[rows.last - 1] : tokens.n;
+  const std::int64_t n = keys_met(at.s, rows);
   if (!span_db_.empty())
     geometry_.gather_keys(at, n, of(span_db_, at.s, at.h, p_.longest_m), thread);
   for (std::int64_t r = 0; r < p_.heads_per_key(); ++r, ++at.h) {

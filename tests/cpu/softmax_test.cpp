@@ -107,5 +107,17 @@ TEST(CpuSoftmax, is_causal_to_the_bit_even_before_infinities) {
   });
 }
 
+/// Spans of one call that have few keys and many: both passes must take their scores alike.
+TEST(CpuSoftmax, spans_with_as_many_keys_as_dimensions) {
+  Three three({"as_many", 4, 2, 2, 97, 97, 64, 64}, DType::f32);
+  const Options how{.metric = KeyCovariance{}, .causal = true};
+  three.answer(how);
+  on_every_isa([&](const std::string& isa) {
+    Rule rule;
+    three.compare(how, rule);
+    rule.expect(isa);
+  });
+}
+
 }  // namespace
 }  // namespace foci
