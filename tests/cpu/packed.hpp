@@ -147,7 +147,7 @@ inline void backward(Answer<float>& to, const Packed& packed) {
     block.query_rows = lines;
     block.key = key;
     block.n = std::min(gradient_keys, n - key);
-    block.whole = n <= gradient_keys;
+    block.whole = block.wide = n <= gradient_keys;
     block.key_rows = key_lines;
     block.line_width = D;
     block.weights = weights.data();
