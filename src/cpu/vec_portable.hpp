@@ -51,7 +51,8 @@ FOCI_INLINE float total(V x) { return (x[0] + x[1]) + (x[2] + x[3]); }
 
 /// p * 2^n where t = n + 1.5 * 2^23 holds n in its low bits; n >= -127, where the result is 2^-127.
 FOCI_INLINE V times_power(V p, V t) {
-  I bits, shift;
+  typedef unsigned Bits __attribute__((vector_size(16)));  // infinite p wraps around
+  Bits bits, shift;
   __builtin_memcpy(&bits, &p, sizeof bits);
   __builtin_memcpy(&shift, &t, sizeof shift);
   bits += shift << 23;

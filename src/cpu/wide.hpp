@@ -76,7 +76,7 @@ FOCI_INLINE W sub(W a, W b) { return a - b; }
 FOCI_INLINE W mul(W a, W b) { return a * b; }
 FOCI_INLINE W max(W a, W b) { return a > b ? a : b; }
 FOCI_INLINE W times_power(W p, W t) {
-  typedef long long Bits __attribute__((vector_size(16)));
+  typedef unsigned long long Bits __attribute__((vector_size(16)));
   return (W)((Bits)p + ((Bits)t << 52));
 }
 FOCI_INLINE W load_wide(const float* p) { return W{double(p[0]), double(p[1])}; }
