@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int64_t column_block = 32;
 constexpr std::int64_t wide_line = 128;
-/// Rows that are summed up in float; sums of these are in double.
+/// Rows that are summed up in float, sums of these in double, where the ds of a row do not sum up
+/// to 0 as softmax's do, and what they add up to is larger than what is left of it.
 constexpr std::int64_t short_sum = 32;
 
 /// x (rows,D) becomes c W'W x in double; W (D,D), D <= wide_line.
@@ -108,13 +109,23 @@ void Geometry::apply_metric(const Meeting& at, std::int64_t rows, float* x, floa
 void Geometry::add_products(double* to, std::int64_t rows, const float* a, const float* b, double c,
                             float* room) const {
   const std::int64_t D = p_.size.D;
-  for (std::int64_t first = 0; first < rows; first += short_sum) {
+  const bool softmax = std::holds_alternative<Softmax>(p_.how.weighting);
+  if (!softmax && p_.longest_m <= few_keys) {
+    for (std::int64_t i = 0; i < rows * D * D; ++i) {
+      const float *x = a + i / (D * D) * D, *y = b + i / (D * D) * D;
+      const std::int64_t d = i / D % D, e = i % D;
+      to[d * D + e] += 0.5 * c * (double(x[d]) * double(y[e]) + double(x[e]) * double(y[d]));
+    }
+    return;
+  }
+  const std::int64_t step = softmax ? block_rows : short_sum;
+  for (std::int64_t first = 0; first < rows; first += step) {
     isa_.matrix->product({.c = room,
                           .a = a + first * D,
                           .b = b + first * D,
                           .rows = D,
                           .cols = D,
-                          .K = std::min(short_sum, rows - first),
+                          .K = std::min(step, rows - first),
                           .c_step = D,
                           .a_row = 1,
                           .a_k = D,
