@@ -30,7 +30,7 @@ bench: build ## measure every speed line on this machine (ONLY=REGEX for some of
 	@python3 bench/suite.py --only '$(ONLY)'
 	@python3 tools/performance.py > docs/performance.md
 
-sanitize: build-asan/build.ninja build-tsan/build.ninja ## quick tests under ASan, UBSan, TSan
+sanitize: build-asan/build.ninja build-tsan/build.ninja ## tests under ASan, UBSan, TSan
 	@$(BUILD) asan -j $(JOBS)
 	@$(TEST) asan -j $(JOBS)
 	@$(BUILD) tsan -j $(JOBS)
