@@ -38,29 +38,6 @@ inline void expect_rule(const Setting& of, const std::string& what) {
   for (const auto& [isa, rule] : rules) rule.expect(what + " " + isa);
 }
 
-/// Every shape, direction and type with a few metrics; sweep_test has the others.
-inline void expect_rule_everywhere(const std::vector<Weighting>& weightings) {
-  for (const Case& c : shapes()) {
-    for (const auto& metric : metrics()) {
-      if (metric.name != "dot" && metric.name != "layer_change" && metric.name != "given") continue;
-      if (c.N > 100 && metric.name != "layer_change") continue;
-      for (const Weighting& weighting : weightings) {
-        for (const bool causal : {false, true}) {
-          for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-            const Options how{.metric = metric.metric,
-                              .weighting = weighting,
-                              .causal = causal,
-                              .metric_grad = MetricGrad::through};
-            expect_rule({c, how, dtype}, std::string(c.name) + " " + metric.name +
-                                             (causal ? " causal " : " ") +
-                                             std::string(name_of(dtype)));
-          }
-        }
-      }
-    }
-  }
-}
-
 /// One long head, and more heads than threads.
 inline void expect_same_bits(const Weighting& weighting, bool causal) {
   on_every_isa([&] {
