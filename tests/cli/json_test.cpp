@@ -122,7 +122,7 @@ TEST(Json, Bench) {
 TEST(Json, BenchOfALargeShapeSaysWhatItChecked) {
   const auto result = json_of({"bench", "--shape", "1,2,1200,64", "--kv-heads", "1", "--weighting",
                                "decay", "--causal", "--peers", "none", "--turns", "1"});
-  EXPECT_EQ(result.at("checked_shape"), nlohmann::json({1, 2, 97, 64}));
+  EXPECT_EQ(result.at("checked_shape"), nlohmann::json({4, 2, 97, 64}));
 }
 
 TEST(Json, Compare) {
