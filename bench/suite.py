@@ -140,6 +140,10 @@ def length_lines(cores):
                           shape(65536, 1) + flags + long + ["--threads", "1", "--versus",
                                                             "shape=1,1,4096,64"],
                           times_the_time, 17, "at most"))
+        lines.append(Line("long sequences", f"{name}: one head of 65536 against 16 of 4096, both",
+                          shape(65536, 1) + flags + long + ["--threads", "1", "--versus",
+                                                            "shape=1,16,4096,64"],
+                          times_the_time))
     return lines
 
 
@@ -208,7 +212,16 @@ def machine_name(info):
 
 class Results:
     def __init__(self, path, head):
-        self.path, self.head, self.lines, self.runs = path, head, [], {}
+        self.path, self.head, self.lines, self.runs, self.kept = path, head, [], {}, {}
+
+    def keep(self):
+        """What was measured before of the same commit on the same machine: parts add up."""
+        if not os.path.exists(self.path):
+            return
+        with open(self.path) as file:
+            before = json.load(file)
+        if all(before.get(key) == self.head[key] for key in ("schema", "machine", "commit", "isa")):
+            self.lines, self.kept = before["lines"], before["runs"]
 
     def run(self, foci, flags):
         """Runs what has not run yet."""
@@ -229,6 +242,8 @@ class Results:
             good = value is not None and (value >= line.bar if line.wants == "at least"
                                           else value <= line.bar)
             reached = bool(good)
+        self.lines = [old for old in self.lines
+                      if (old["group"], old["name"]) != (line.group, line.name)]
         self.lines.append({"group": line.group, "name": line.name, "run": command,
                            "unit": MEASURES.get(line.measures, "times as fast"), "bar": line.bar,
                            "wants": line.wants, "value": value, "reached": reached,
@@ -240,7 +255,7 @@ class Results:
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
         rows = ",\n  ".join(json.dumps(line) for line in self.lines)
         runs = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(raw)}"
-                            for name, raw in self.runs.items())
+                            for name, raw in {**self.kept, **self.runs}.items())
         head = json.dumps(self.head, indent=1)[1:-2].rstrip()
         with open(self.path + ".part", "w") as file:
             file.write(f'{{{head},\n "lines": [\n  {rows}\n ],\n "runs": {{\n  {runs}\n }}\n}}\n')
@@ -262,7 +277,9 @@ def arguments():
     parser.add_argument("--machine", help="what to call this machine (default: from its processor)")
     parser.add_argument("--results", default="bench/results", help="folder for <machine>/cpu.json")
     parser.add_argument("--commit", help="default: git describe, or what the command says")
-    parser.add_argument("--only", default="", help="lines whose group and name hold this regex")
+    parser.add_argument("--only", default="",
+                        help="lines whose group and name hold this regex; what was measured of the "
+                        "others at this commit stays")
     parser.add_argument("--limit", type=float, default=3600, help="begin nothing after SECONDS")
     parser.add_argument("--turns", type=int, help="turns of each contestant (default: 9 or fewer)")
     parser.add_argument("--list", action="store_true", help="print the commands and run nothing")
@@ -301,6 +318,8 @@ def main():
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
             "busy": 0.0}
     results = Results(os.path.join(options.results, machine, "cpu.json"), head)
+    if options.only:
+        results.keep()
     skipped = 0
     for line, flags in zip(lines, commands):
         command = "foci bench " + shlex.join(flags)
