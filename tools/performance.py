@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/performance.py [RESULTS]: prints docs/performance.md, made of bench/results/*/*.json alone.
 # Where a line missed its bar, bench/results/notes.json may say why: an object of machines, each an
-# object from a line's name, or its group's, to a sentence; the machine "*" stands for all.
+# object from a line's name to a sentence, or from its group's to what stands below the table; the
+# machine "*" stands for all.
 import json
 import os
 import sys
@@ -39,13 +40,8 @@ def seconds(value):
     return f"{value / 1e-6:.3g} µs"
 
 
-def why_not(notes, machine, line):
-    for of in (machine, "*"):
-        for key in (line["name"], line["group"]):
-            text = notes.get(of, {}).get(key)
-            if text:
-                return text
-    return line["failed"] or ""
+def why_not(notes, machine, key):
+    return notes.get(machine, {}).get(key) or notes.get("*", {}).get(key) or ""
 
 
 def mark_of(line, note):
@@ -61,7 +57,7 @@ def row_of(result, line, notes):
     rate = "–" if failed else f"{raw['gflops']:.0f}"
     asked = "" if line["bar"] is None else \
         ("≥ " if line["wants"] == "at least" else "≤ ") + f"{line['bar']:g}"
-    mark = mark_of(line, why_not(notes, result["machine"], line))
+    mark = mark_of(line, why_not(notes, result["machine"], line["name"]) or line["failed"])
     return f"| {line['name']} | {time} | {rate} | {number(line['value'])} | {asked} | {mark} |"
 
 
@@ -87,6 +83,9 @@ def page_of(result, notes):
                  f"| | time | GFLOP/s | {lines[0]['unit']} | asked | reached |",
                  "|---|---:|---:|---:|---:|---|"]
         text += [row_of(result, line, notes) for line in lines]
+        why = why_not(notes, result["machine"], group)
+        if why and any(line["reached"] is False for line in lines):
+            text += ["", why]
     return "\n".join(text)
 
 
