@@ -313,7 +313,7 @@ def main():
     commit = options.commit or text_of("git", "describe", "--always", "--dirty", "--tags")
     peers = {name: peer["what"] for name, peer in found["peers"].items()}
     head = {"schema": 1, "suite": "cpu", "machine": machine, "processor": found["machine"],
-            "isas": info["isas"], "isa": os.environ.get("FOCI_ISA") or info["isas"][0],
+            "isas": info["isas"], "isa": ", ".join(dict.fromkeys(info["isa"].values())),
             "peers": peers, "commit": commit or info["commit"],
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
             "busy": 0.0}

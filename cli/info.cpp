@@ -70,6 +70,7 @@ Json json_of(const std::vector<Support>& cells, const Info& verb) {
       {"backends", built},
       {"absent", absent},
       {"isas", isas()},
+      {"isa", {{"f32", isa(DType::f32)}, {"bf16", isa(DType::bf16)}}},
       {"devices", {"cpu"}},
       {"machine", {{"model", cpu_model()}, {"cores", cpu_cores()}, {"has", instruction_sets()}}},
       {"threads", Executor(verb.common.threads).threads()},
@@ -133,6 +134,7 @@ int run(const Info& verb) {
     return 0;
   }
   const int threads = Executor(verb.common.threads).threads();
+  const std::string bf16(isa(DType::bf16)), wide(isa(DType::f32));  // where FOCI_ISA makes sense
   fmt::print("foci {} ({})\n", version(), commit_text());
   for (const std::string& backend : distinct(cells, &Support::backend)) {
     fmt::print("backend {:<5}{}\n", backend,
@@ -142,8 +144,8 @@ int run(const Info& verb) {
   fmt::print("device  cpu  {}, {} thread{} by --threads\n", machine_text(), threads,
              threads == 1 ? "" : "s");
   if (verb.common.quiet) return 0;
-  fmt::print("isa     {} (FOCI_ISA chooses; the processor has {})\n", fmt::join(isas(), ", "),
-             instruction_sets().empty() ? "nothing more" : listed(instruction_sets()));
+  fmt::print("isa     {}{} (of {}: FOCI_ISA chooses)\n", wide,
+             bf16 == wide ? "" : ", " + bf16 + " for softmax over bf16", fmt::join(isas(), ", "));
   print_table(cells);
   return 0;
 }

@@ -45,6 +45,8 @@ FOCI_API std::vector<Support> support();
 /// Instruction sets that the CPU backend has kernels for and this machine runs, best first. The
 /// environment variable FOCI_ISA names another than the first.
 FOCI_API std::vector<std::string_view> isas();
+/// The one that softmax over tensors of this type runs on, with dot or a diagonal metric.
+FOCI_API std::string_view isa(DType dtype);
 
 /// The library's version, "major.minor.patch".
 FOCI_API std::string_view version();

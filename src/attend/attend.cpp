@@ -165,6 +165,12 @@ std::vector<std::string_view> isas() {
   return {names.begin(), names.end()};
 }
 
+std::string_view isa(DType dtype) {
+  const cpu::Kernels& wide = cpu::chosen();
+  const cpu::NarrowKernels* narrow = dtype == DType::bf16 ? cpu::chosen_narrow() : nullptr;
+  return narrow ? narrow->name : wide.name;
+}
+
 std::string_view version() { return FOCI_VERSION; }
 
 }  // namespace foci

@@ -8,13 +8,14 @@
 
 namespace foci::cpu {
 
-/// product    s = q' . k, q' = c m q. Back: dq = c m U, dk = T with U = sum_j ds k_j, T = sum_i ds
-/// q'_i distance   s = -1/2 c sum_d m_d (q_d - k_d)^2, by differences. Back, with q and k measured
-/// from a
-///            centre: dq = c m (U - dr q), dk = c (T - t k), T = sum_i ds m_i q_i, t = sum_i ds m_i
-/// full       s = q' . z_k + b + r with z = W (x - centre), P = W'W, q' = c z_q, b = -1/2 c
-/// |z_k|^2,
-///            r = -1/2 c |z_q|^2. Back: dq = c P (U - dr q), dk = c P (T - db k)
+/// - product: s = q' . k, q' = c m q.
+///   Back: dq = c m U, dk = T with U = sum_j ds k_j, T = sum_i ds q'_i.
+/// - distance: s = -1/2 c sum_d m_d (q_d - k_d)^2, by differences.
+///   Back, with q and k measured from a centre: dq = c m (U - dr q), dk = c (T - t k),
+///   T = sum_i ds m_i q_i, t = sum_i ds m_i.
+/// - full: s = q' . z_k + b + r with z = W (x - centre), P = W'W, q' = c z_q,
+///   b = -1/2 c |z_k|^2, r = -1/2 c |z_q|^2.
+///   Back: dq = c P (U - dr q), dk = c P (T - db k).
 enum class Kind { product, distance, full };
 
 inline constexpr std::int64_t few_keys = gradient_keys;

@@ -228,7 +228,8 @@ static void finish(const Running& run, const ForwardBlock& block) {
       block.o[r * block.E + e] = empty ? 0.0f : run.o[r * run.E + e] * inverse;
     block.shift[r] = -run.low[r];
     block.sum[r] = empty ? 0.0f : sum;
-    block.by[r] = empty ? -INFINITY : logf(sum) - run.low[r] + block.r[r];
+    const double lse = double(logf(sum)) - double(run.low[r]) + double(block.r[r]);
+    block.by[r] = empty ? -INFINITY : float(lse);
     if (block.statistics) find_statistics(run, block, r, empty);
   }
 }

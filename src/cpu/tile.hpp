@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary of the kernels: a register tile multiplied with a packed panel, and exp2 of a
+// The vocabulary of the kernels: a register tile multiplied with a packed panel, and exp of a
 // vector. Included inside the namespace of one instruction set; nothing here is shared between
 // them.
 

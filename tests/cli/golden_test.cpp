@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every golden file through the real command with the flags in its metadata: outputs, statistics,
-// metric and gradients within 1e-10 of the largest value of each tensor.
+// metric and gradients within 1e-10 of the largest value of each tensor; and through foci check on
+// backend cpu in every type.
 #include "cli/command.hpp"
 
 #include <gtest/gtest.h>
@@ -75,6 +76,16 @@ TEST_P(Golden, TheCommandGivesTheAnswers) {
     ++compared;
   }
   EXPECT_GE(compared, 6);
+}
+
+TEST_P(Golden, TheCommandChecksBackendCpu) {
+  const std::string in = golden_folder + "/" + GetParam() + ".safetensors";
+  const Words flags = flags_of(foci::Safetensors(in));
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
+    const Ran ran =
+        run_foci(Words{"check", "--in", in, "--backend", "cpu", "--dtype", dtype} + flags);
+    EXPECT_EQ(ran.status, 0) << dtype << "\n" << ran.out << ran.err;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(golden_names()), [](const auto& info) {

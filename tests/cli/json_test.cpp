@@ -28,8 +28,8 @@ nlohmann::json json_of(const Words& words) {
 
 TEST(Json, Info) {
   const auto info = json_of({"info"});
-  EXPECT_EQ(names_of(info), (Names{"version", "commit", "backends", "absent", "isas", "devices",
-                                   "machine", "threads", "mechanisms"}));
+  EXPECT_EQ(names_of(info), (Names{"version", "commit", "backends", "absent", "isas", "isa",
+                                   "devices", "machine", "threads", "mechanisms"}));
   EXPECT_EQ(info.at("backends"), nlohmann::json({"ref", "cpu"}));
   EXPECT_EQ(names_of(info.at("absent")), (Names{"cuda"}));
   EXPECT_EQ(info.at("isas").back(), "portable");

@@ -117,7 +117,7 @@ TEST_F(Performance, WithoutResultsThePageSaysSo) {
 /// A command that answers like foci: everything takes a millisecond, and key-covariance fails.
 constexpr const char* pretended = R"sh(#!/bin/sh
 case "$*" in
-  info*) echo '{"commit": "c", "isas": ["portable"],
+  info*) echo '{"commit": "c", "isas": ["portable"], "isa": {"f32": "portable"},
      "machine": {"model": "Some EPYC", "cores": 2}}' ;;
   *key-covariance*) echo "foci: too hard" >&2; exit 1 ;;
   *) echo '{"seconds": 0.001, "gflops": 50, "of_sgemm": 0.87, "peak_rss_bytes": 150000000,
