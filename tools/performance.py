@@ -13,10 +13,11 @@ INTRODUCTION = """# Performance
 <!-- made by tools/performance.py from bench/results; `make docs` makes it again -->
 
 Every number here comes from `foci bench`, which checks a result against the reference before it
-times it. What is compared is timed in one run, in turn, nine turns each, and the best run of each
-counts: whatever slows the machine slows both sides. `make bench` measures all of it again on your
-machine ([what the flags mean](command_line.md#timing)); the JSON behind a table lies in
-`bench/results`, with the command of every line.
+times it. What is compared is timed in one run, in turn, nine turns each unless a line's command
+says fewer, and the best run of each counts: whatever slows the machine slows both sides.
+`make bench` measures all of it again on your machine
+([what the flags mean](command_line.md#timing)); the JSON behind a table lies in `bench/results`,
+with the command of every line.
 
 - *sgemm* is OpenBLAS multiplying two 2048 x 2048 matrices with as many threads; GFLOP/s of
   attention count 4 N M D a head forward, 2.5 times that backward, half of it when causal.
