@@ -33,7 +33,7 @@ TEST_P(CpuGolden, agrees_by_the_rule) {
   const Options how = golden::options_of(file);
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     Three three = three_of(file, dtype);
-    if (!served(three.ours, how)) GTEST_SKIP() << "not served";
+    ASSERT_TRUE(served(three.ours, how));
     three.answer(how);
     on_every_isa(dtype, [&] {
       Rule rule;
