@@ -82,8 +82,10 @@ TEST(Pages, RunBlocksHoldCommandsOnly) {
 }
 
 TEST(Pages, BlocksAreOfKnownKinds) {
-  const std::set<std::string> known = {"",  "sh",    "sh run", "cpp",  "cpp run", "cpp quoted",
-                                       "c", "c run", "cmake",  "json", "python",  "text"};
+  const std::set<std::string> known = {
+      "",           "sh",   "sh run",     "cpp",         "cpp run",
+      "cpp quoted", "c",    "c run",      "cmake",       "json",
+      "python",     "text", "python run", "python timm", "python transformers"};
   for (const fs::path& page : docs::pages(FOCI_SOURCE_DIR)) {
     for (const docs::Block& block : docs::blocks_of(page)) {
       EXPECT_TRUE(known.contains(block.kind))

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 /// What stands between backticks and begins with a folder of this repository.
 std::vector<std::string> paths_in(const std::string& text) {
   static const std::regex path(
-      "`((?:src|include|cli|bench|tests|docs|examples|tools|cmake)/[A-Za-z0-9_./-]*)`");
+      "`((?:src|include|cli|python|bench|tests|docs|examples|tools|cmake)/[A-Za-z0-9_./-]*)`");
   std::vector<std::string> found;
   for (std::sregex_iterator it(text.begin(), text.end(), path), end; it != end; ++it) {
     found.push_back((*it)[1]);

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.foci with types: the operators that libfoci_torch.so registers."""
+from typing import Any, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+_torch: Any = torch
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    v_prev: Optional[Tensor],
+    key_mask: Optional[Tensor],
+    key_bias: Optional[Tensor],
+    metric: Optional[Tensor],
+    q_offsets: Optional[Tensor],
+    k_offsets: Optional[Tensor],
+    how: str,
+) -> Tuple[Tensor, Tensor]:
+    """o (B,H,N,E) and lse (B,H,N), or of shape (0) where the weighting is not softmax."""
+    o, lse = _torch.ops.foci.attend(
+        q, k, v, v_prev, key_mask, key_bias, metric, q_offsets, k_offsets, how
+    )
+    return o, lse
+
+
+def measure(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    v_prev: Optional[Tensor],
+    key_mask: Optional[Tensor],
+    key_bias: Optional[Tensor],
+    metric: Optional[Tensor],
+    q_offsets: Optional[Tensor],
+    k_offsets: Optional[Tensor],
+    how: str,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """o, lse, concentration, effective_keys, entropy, largest, largest_at, metric; no gradient."""
+    found: Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+    found = _torch.ops.foci.measure(
+        q, k, v, v_prev, key_mask, key_bias, metric, q_offsets, k_offsets, how
+    )
+    return found
+
+
+def check_settings(how: str) -> str:
+    """A settings text written out in full, defaults included; ValueError when it is not one."""
+    return str(_torch.ops.foci.check_settings(how))
+
+
+def load_library(path: str) -> None:
+    _torch.ops.load_library(path)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""foci.measure: what every row of attention looks at, without the N x M matrix."""
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from . import _ops
+from ._call import How, Prepared, prepare
+from ._settings import Unpack
+
+
+class Statistics(NamedTuple):
+    """Per row: n visible keys, weights a. Absent where the mechanism has none (lse: softmax;
+    entropy: weights that sum to one; metric: all but dot)."""
+
+    o: Tensor
+    """(B,H,N,E) the output"""
+    lse: Optional[Tensor]
+    """(B,H,N) log of the sum of exp of the scores"""
+    concentration: Tensor
+    """(B,H,N) S = sum|a| / sqrt(n sum a^2): 1 is an even spread, 1/sqrt(n) a single key"""
+    effective_keys: Tensor
+    """(B,H,N) n S^2: how many keys a row really looks at"""
+    entropy: Optional[Tensor]
+    """(B,H,N) -sum a ln a"""
+    largest: Tensor
+    """(B,H,N) the largest |a|"""
+    largest_at: Tensor
+    """(B,H,N) its lowest index; -1 where a row sees no key"""
+    metric: Optional[Tensor]
+    """the metric as used: m (B,G|H,1|N,D), or P (B,G,D,D), under prefix (B,G,chunks,D,D)"""
+
+    def summary(self) -> str:
+        """A table: means per head over batch and rows that see a key."""
+        seen = self.largest_at >= 0  # (B,H,N)
+        rows = seen.sum(dim=(0, 2)).clamp(min=1)
+        columns: List[Tuple[str, Tensor]] = []
+        for name in ("concentration", "effective_keys", "entropy", "largest"):
+            x = getattr(self, name)
+            if x is not None:
+                kept = torch.where(seen, x, torch.zeros_like(x))
+                columns.append((name.replace("_", " "), kept.sum(dim=(0, 2)) / rows))
+        lines = ["head  " + "  ".join(name for name, _ in columns)]
+        for head in range(seen.size(1)):
+            cells = (f"{x[head].item():{len(name)}.4g}" for name, x in columns)
+            lines.append(f"{head:4d}  " + "  ".join(cells))
+        means = (f"{x.mean().item():{len(name)}.4g}" for name, x in columns)
+        lines.append("mean  " + "  ".join(means))
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        batch, heads, rows = self.concentration.shape
+        parts = [f"batch={batch}", f"heads={heads}", f"rows={rows}"]
+        seen = self.largest_at >= 0
+        if bool(seen.any()):
+            for name in ("concentration", "effective_keys", "entropy", "largest"):
+                x = getattr(self, name)
+                if x is not None:
+                    parts.append(f"{name}={x[seen].mean().item():.4g}")
+        if self.metric is not None:
+            parts.append(f"metric={tuple(self.metric.shape)}")
+        return f"Statistics({', '.join(parts)})"
+
+
+def statistics_of(call: Prepared) -> Statistics:
+    """Runs the operator; what a mechanism does not have comes back empty and is given as None."""
+    detached: List[Any] = [x.detach() if isinstance(x, Tensor) else x for x in call]
+    o, lse, concentration, effective_keys, entropy, largest, at, metric = _ops.measure(*detached)
+    return Statistics(
+        o,
+        _present(lse),
+        concentration,
+        effective_keys,
+        _present(entropy),
+        largest,
+        at,
+        _present(metric),
+    )
+
+
+def _present(x: Tensor) -> Optional[Tensor]:
+    return None if x.dim() == 1 and x.size(0) == 0 else x
+
+
+def measure(q: Tensor, k: Tensor, v: Tensor, **how: Unpack[How]) -> Statistics:
+    """Row statistics of `foci.attend(q, k, v, **how)`, and its output, without gradients.
+
+    Takes every keyword of `foci.attend` but return_lse and return_stats. Memory grows with the
+    rows, not with rows times keys.
+
+    Example:
+        >>> stats = foci.measure(q, k, v, metric="key-covariance", prior=64.0)
+        >>> print(stats.summary())
+    """
+    return statistics_of(prepare("measure", q, k, v, {**how}))
