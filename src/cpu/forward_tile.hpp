@@ -69,13 +69,13 @@ static void begin(Queries& run, const ForwardBlock& block, Scratch& scratch) {
   for (long i = 0; i < run.rows * run.E; i += lanes) store(run.o + i, all(0.0f));
 }
 
-/// c += q . k of a tile, or weighted distances; of half a panel only products.
-template <int Vectors>
-FOCI_INLINE void score(V (&c)[tile_rows][Vectors], const Queries& run, const ForwardBlock& block,
+/// c += q . k of a tile, or weighted distances; of half a panel or few rows only products.
+template <int Rows, int Vectors>
+FOCI_INLINE void score(V (&c)[Rows][Vectors], const Queries& run, const ForwardBlock& block,
                        long r0, long key) {
   const float *q = run.q + r0 * block.D, *keys = block.keys + key * block.D;
-  if (Vectors == 1 || __builtin_expect(block.m == nullptr, 1)) {
-    multiply<tile_rows, Vectors, 1, tile_rows>(c, q, keys, panel, block.D);
+  if (Vectors == 1 || Rows < tile_rows || __builtin_expect(block.m == nullptr, 1)) {
+    multiply<Rows, Vectors, 1, tile_rows>(c, q, keys, panel, block.D);
     return;
   }
   float tile[tile_rows * panel];
@@ -94,7 +94,7 @@ static inline long last_sees(const ForwardBlock& block, long r0) {
 /// o += weights x values for one tile of rows and `Vectors` vectors of columns. Causal rows stop
 /// where they see no further: an unseen value is not even multiplied with 0, for it may be
 /// infinite.
-template <int Vectors>
+template <int Rows, int Vectors>
 FOCI_INLINE void gather(const Queries& run, const ForwardBlock& block, long r0, long e, long key,
                         long count) {
   long common = count;  // keys that every row of the tile sees
@@ -102,18 +102,18 @@ FOCI_INLINE void gather(const Queries& run, const ForwardBlock& block, long r0, 
     const long seen = block.sees[r0] - key;
     common = seen < 0 ? 0 : seen < count ? seen : count;
   }
-  V c[tile_rows][Vectors];
+  V c[Rows][Vectors];
   float* o = run.o + r0 * run.E + e;
   const float* values = block.values + e * block.value_rows + key * panel;
 #pragma GCC unroll 32
-  for (int t = 0; t < tile_rows * Vectors; ++t)
+  for (int t = 0; t < Rows * Vectors; ++t)
     c[t / Vectors][t % Vectors] = load(o + (t / Vectors) * run.E + (t % Vectors) * lanes);
-  multiply<tile_rows, Vectors, stride, 1>(c, run.weights + r0 * stride, values, panel, common);
+  multiply<Rows, Vectors, stride, 1>(c, run.weights + r0 * stride, values, panel, common);
 #pragma GCC unroll 32
-  for (int t = 0; t < tile_rows * Vectors; ++t)
+  for (int t = 0; t < Rows * Vectors; ++t)
     store(o + (t / Vectors) * run.E + (t % Vectors) * lanes, c[t / Vectors][t % Vectors]);
   if (common == count) return;
-  for (int i = 0; i < tile_rows && r0 + i < block.rows; ++i) {
+  for (int i = 0; i < Rows && r0 + i < block.rows; ++i) {
     const long seen = block.sees[r0 + i] - key;
     for (long j = common; j < (seen < count ? seen : count); ++j) {
       const V p = all(run.weights + (r0 + i) * stride + j);
@@ -128,10 +128,12 @@ FOCI_INLINE void gather(const Queries& run, const ForwardBlock& block, long r0, 
 static void gather_block(const Queries& run, const ForwardBlock& block, long key, long count) {
   for (long e = 0; e < block.E; e += panel) {
     for (long r = 0; r < run.rows; r += tile_rows) {
-      if (block.E - e > lanes) {
-        gather<2>(run, block, r, e, key, count);
+      if (block.E - e <= lanes) {
+        gather<tile_rows, 1>(run, block, r, e, key, count);
+      } else if (block.rows - r <= few_rows) {
+        gather<few_rows, 2>(run, block, r, e, key, count);
       } else {
-        gather<1>(run, block, r, e, key, count);
+        gather<tile_rows, 2>(run, block, r, e, key, count);
       }
     }
   }

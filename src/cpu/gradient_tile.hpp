@@ -5,18 +5,20 @@
 
 static constexpr long stride = gradient_stride;
 
-/// tile_rows x panel of a times b', a in column panels of `rows` rows, b in key panels.
-FOCI_INLINE void product(V (&c)[tile_rows][2], const float* a, long rows, const float* b, long K) {
+/// Rows x panel of a times b', a in column panels of `rows` rows, b in key panels.
+template <int Rows>
+FOCI_INLINE void product(V (&c)[Rows][2], const float* a, long rows, const float* b, long K) {
   for (long p = 0; p < K; p += panel) {
-    multiply<tile_rows, 2, panel, 1>(c, a + p * rows, b + p * panel, panel,
-                                     K - p < panel ? K - p : panel);
+    multiply<Rows, 2, panel, 1>(c, a + p * rows, b + p * panel, panel,
+                                K - p < panel ? K - p : panel);
   }
 }
 
-/// c += q . k, or the weighted distance.
-FOCI_INLINE void scores(V (&c)[tile_rows][2], const BackwardBlock& block, long r, long column) {
+/// c += q . k, or the weighted distance; of few rows only products.
+template <int Rows>
+FOCI_INLINE void scores(V (&c)[Rows][2], const BackwardBlock& block, long r, long column) {
   const float* keys = block.keys + column * block.D;
-  if (__builtin_expect(block.m == nullptr, 1)) {
+  if (Rows < tile_rows || __builtin_expect(block.m == nullptr, 1)) {
     product(c, block.q + r * panel, block.query_rows, keys, block.D);
     return;
   }
@@ -38,26 +40,28 @@ struct Sum {
   const float* lines;  // one every `panel` floats
 };
 
-template <int Vectors, long RowStep, long KStep>
+template <int Rows, int Vectors, long RowStep, long KStep>
 FOCI_INLINE void accumulate(const Sum& of, long begin, long end) {
-  V c[tile_rows][Vectors];
+  V c[Rows][Vectors];
 #pragma GCC unroll 32
-  for (int t = 0; t < tile_rows * Vectors; ++t)
+  for (int t = 0; t < Rows * Vectors; ++t)
     c[t / Vectors][t % Vectors] = load(of.out + (t / Vectors) * panel + (t % Vectors) * lanes);
-  multiply<tile_rows, Vectors, RowStep, KStep>(c, of.a + begin * KStep, of.lines + begin * panel,
-                                               panel, end - begin);
+  multiply<Rows, Vectors, RowStep, KStep>(c, of.a + begin * KStep, of.lines + begin * panel, panel,
+                                          end - begin);
 #pragma GCC unroll 32
-  for (int t = 0; t < tile_rows * Vectors; ++t)
+  for (int t = 0; t < Rows * Vectors; ++t)
     store(of.out + (t / Vectors) * panel + (t % Vectors) * lanes, c[t / Vectors][t % Vectors]);
 }
 
 template <long RowStep, long KStep>
-FOCI_INLINE void accumulate(const Sum& of, long begin, long end, long width) {
+FOCI_INLINE void accumulate(const Sum& of, long begin, long end, long rows, long width) {
   if (end <= begin) return;
-  if (width > lanes) {
-    accumulate<2, RowStep, KStep>(of, begin, end);
+  if (width <= lanes) {
+    accumulate<tile_rows, 1, RowStep, KStep>(of, begin, end);
+  } else if (rows <= few_rows) {
+    accumulate<few_rows, 2, RowStep, KStep>(of, begin, end);
   } else {
-    accumulate<1, RowStep, KStep>(of, begin, end);
+    accumulate<tile_rows, 2, RowStep, KStep>(of, begin, end);
   }
 }
 
@@ -86,7 +90,7 @@ static void sum_queries(const BackwardBlock& block, const Sum& of, long width) {
         accumulate_row<stride>(tile.out + i * panel, tile.a + i, tile.lines, from, whole);
       }
     }
-    accumulate<1, stride>(tile, whole, block.rows, width);
+    accumulate<1, stride>(tile, whole, block.rows, block.n - j, width);
   }
 }
 
@@ -97,7 +101,7 @@ static void sum_keys(const BackwardBlock& block, const Sum& of, long width) {
     const Sum tile = {of.out + r * panel, of.a + r * stride, of.lines};
     const long first = block.sees[r] - block.key;
     const long whole = !block.causal || first > block.n ? block.n : first < 0 ? 0 : first;
-    accumulate<stride, 1>(tile, 0, whole, width);
+    accumulate<stride, 1>(tile, 0, whole, block.rows - r, width);
     for (long i = r; i < end && whole < block.n; ++i) {
       const long seen = block.sees[i] - block.key;
       accumulate_row<1>(of.out + i * panel, of.a + i * stride, of.lines, whole,

@@ -27,6 +27,11 @@ struct Running : Queries {
   float* unseen;   // (block_rows / tile_rows) how many of a tile's rows are fresh
 };
 
+/// Rows that the tile at r0 works on.
+static inline int rows_of_tile(const ForwardBlock& block, long r0) {
+  return block.rows - r0 <= few_rows && !block.m ? few_rows : tile_rows;
+}
+
 static std::int64_t forward_scratch(std::int64_t D, std::int64_t E) {
   return query_scratch(D, E) + block_rows * (3 + 5 * lanes);
 }
@@ -50,9 +55,9 @@ static __attribute__((noinline)) void score_again(float* tile, const Running& ru
 /// Brings the rows of a tile of scores up to a new maximum where theirs has outgrown the old one:
 /// weights of this key block, sums and outputs shrink. The maximum is a score itself, so that the
 /// backward pass finds the same differences.
-static __attribute__((noinline)) void raise_maximum(const Running& run, long r0, const float* tile,
-                                                    long done) {
-  for (long r = r0; r < r0 + tile_rows; ++r) {
+static __attribute__((noinline)) void raise_maximum(const Running& run, long r0, int rows,
+                                                    const float* tile, long done) {
+  for (long r = r0; r < r0 + rows; ++r) {
     const float* scores = tile + (r - r0) * panel;
     const V tops = max(load(scores + lanes), max(load(scores), all(-INFINITY)));
     float lane[lanes], top = -INFINITY;
@@ -82,36 +87,36 @@ static __attribute__((noinline)) void raise_maximum(const Running& run, long r0,
 }
 
 /// Scores that have outgrown their maximum are measured from the next.
-template <int Vectors>
-FOCI_INLINE void follow(V (&c)[tile_rows][Vectors], const Running& run, const ForwardBlock& block,
+template <int Rows, int Vectors>
+FOCI_INLINE void follow(V (&c)[Rows][Vectors], const Running& run, const ForwardBlock& block,
                         long r0, long key, long column) {
   float tile[tile_rows * panel];
-  if (run.unseen[r0 / tile_rows] == tile_rows) {  // nothing was subtracted yet
-    for (int t = 0; t < 2 * tile_rows; ++t)
+  if (run.unseen[r0 / tile_rows] == Rows) {  // nothing was subtracted yet
+    for (int t = 0; t < 2 * Rows; ++t)
       store(tile + t * lanes, t % 2 < Vectors ? c[t / 2][t % Vectors] : all(10 * hidden));
   } else {
     score_again(tile, run, block, r0, key);
   }
-  raise_maximum(run, r0, tile, column);
-  for (int i = 0; i < tile_rows; ++i) {
+  raise_maximum(run, r0, Rows, tile, column);
+  for (int i = 0; i < Rows; ++i) {
     for (int j = 0; j < Vectors; ++j)
       c[i][j] = add(load(tile + (2 * i + j) * lanes), all(run.low + r0 + i));
   }
 }
 
-/// Scores of tile_rows queries against one panel of keys, or the first half of one, then their
+/// Scores of Rows queries against one panel of keys, or the first half of one, then their
 /// weights.
-template <int Vectors, bool Biased, bool Causal, bool Statistics>
+template <int Rows, int Vectors, bool Biased, bool Causal, bool Statistics>
 FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, long key,
                        long column) {
-  V c[tile_rows][Vectors];
+  V c[Rows][Vectors];
 #pragma GCC unroll 32
-  for (int t = 0; t < tile_rows * Vectors; ++t) c[t / Vectors][t % Vectors] = all(0.0f);
+  for (int t = 0; t < Rows * Vectors; ++t) c[t / Vectors][t % Vectors] = all(0.0f);
   score(c, run, block, r0, key);
   const float* constants = exp_constants();
   V top = all(hidden);
 #pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) {
+  for (int i = 0; i < Rows; ++i) {
     // What is subtracted comes last: small differences keep their digits.
     const V low = all(run.low + r0 + i);
     const float count = Causal ? float(block.sees[r0 + i] - key) : 0.0f;
@@ -127,7 +132,7 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, l
   if (__builtin_expect(fresh || any_above(top, load(constants + outgrown)), 0))
     follow(c, run, block, r0, key, column);
 #pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) {
+  for (int i = 0; i < Rows; ++i) {
     float* weights = run.weights + (r0 + i) * stride + column;
     const long l = (r0 + i) * lanes;
     V sum = load(run.sum + l), squares = sum, scored = sum, best = sum, best_at = sum;
@@ -160,21 +165,26 @@ FOCI_INLINE void weigh(const Running& run, const ForwardBlock& block, long r0, l
   }
 }
 
+template <int Rows, int Vectors, bool Statistics>
+FOCI_INLINE void weigh_tile(const Running& run, const ForwardBlock& block, long r, long key,
+                            long column) {
+  if (block.causal && block.sees[r] < key + panel) {
+    if (last_sees(block, r) > key)
+      weigh<Rows, Vectors, true, true, Statistics>(run, block, r, key, column);
+  } else if (block.biased || key + panel > block.n) {
+    weigh<Rows, Vectors, true, false, Statistics>(run, block, r, key, column);
+  } else {
+    weigh<Rows, Vectors, false, false, Statistics>(run, block, r, key, column);
+  }
+}
+
 template <int Vectors, bool Statistics>
 static void weigh_panel(const Running& run, const ForwardBlock& block, long key, long column) {
-  const bool partial = key + panel > block.n;
   for (long r = 0; r < run.rows; r += tile_rows) {
-    if (block.causal) {
-      if (last_sees(block, r) <= key) continue;
-      if (block.sees[r] < key + panel) {
-        weigh<Vectors, true, true, Statistics>(run, block, r, key, column);
-        continue;
-      }
-    }
-    if (block.biased || partial) {
-      weigh<Vectors, true, false, Statistics>(run, block, r, key, column);
+    if (rows_of_tile(block, r) == few_rows) {
+      weigh_tile<few_rows, Vectors, Statistics>(run, block, r, key, column);
     } else {
-      weigh<Vectors, false, false, Statistics>(run, block, r, key, column);
+      weigh_tile<tile_rows, Vectors, Statistics>(run, block, r, key, column);
     }
   }
 }
@@ -253,7 +263,7 @@ static void softmax_forward(const ForwardBlock& block) {
   for (long r = 0; r < run.rows; ++r) {
     run.low[r] = 0;
     run.fresh[r] = 1;
-    run.unseen[r / tile_rows] = tile_rows;
+    run.unseen[r / tile_rows] = float(rows_of_tile(block, r / tile_rows * tile_rows));
   }
   const long last = block.causal ? block.sees[block.rows - 1] : block.n;
   // A row of weights holds a few more keys than a block: better one block than a rest of few.

@@ -14,26 +14,26 @@ namespace foci::cpu::FOCI_ISA {
 #include "cpu/gradient_tile.hpp"
 
 /// Scores of one tile, their bias added.
-template <bool Biased>
-FOCI_INLINE void score(V (&c)[tile_rows][2], const BackwardBlock& block, long r, long column) {
+template <bool Biased, int Rows>
+FOCI_INLINE void score(V (&c)[Rows][2], const BackwardBlock& block, long r, long column) {
 #pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
+  for (int i = 0; i < Rows; ++i) c[i][0] = c[i][1] = all(0.0f);
   scores(c, block, r, column);
   if constexpr (Biased) {
 #pragma GCC unroll 32
-    for (int t = 0; t < 2 * tile_rows; ++t)
+    for (int t = 0; t < 2 * Rows; ++t)
       c[t / 2][t % 2] = add(c[t / 2][t % 2], load(block.bias + column + t % 2 * lanes));
   }
 }
 
 /// Weights of one tile.
-template <bool Biased, bool Causal>
+template <int Rows, bool Biased, bool Causal>
 FOCI_INLINE void weigh(const BackwardBlock& block, long r, long column) {
-  V c[tile_rows][2];
+  V c[Rows][2];
   score<Biased>(c, block, r, column);
   const float* constants = exp_constants();
 #pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) {
+  for (int i = 0; i < Rows; ++i) {
     const float count = Causal ? float(block.sees[r + i] - block.key - column) : 0.0f;
     const V low = all(block.low + r + i);
 #pragma GCC unroll 2
@@ -46,18 +46,19 @@ FOCI_INLINE void weigh(const BackwardBlock& block, long r, long column) {
 }
 
 /// da of one tile.
-FOCI_INLINE void pull(V (&c)[tile_rows][2], const BackwardBlock& block, long r, long column) {
+template <int Rows>
+FOCI_INLINE void pull(V (&c)[Rows][2], const BackwardBlock& block, long r, long column) {
 #pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) c[i][0] = c[i][1] = all(0.0f);
+  for (int i = 0; i < Rows; ++i) c[i][0] = c[i][1] = all(0.0f);
   product(c, block.d_o + r * panel, block.query_rows, block.values + column * block.E, block.E);
 }
 
-template <bool Causal>
+template <int Rows, bool Causal>
 FOCI_INLINE void differentiate(const BackwardBlock& block, long r, long column) {
-  V c[tile_rows][2];
+  V c[Rows][2];
   pull(c, block, r, column);
 #pragma GCC unroll 16
-  for (int i = 0; i < tile_rows; ++i) {
+  for (int i = 0; i < Rows; ++i) {
     const float count = Causal ? float(block.sees[r + i] - block.key - column) : 0.0f;
     const V minus_delta = all(block.minus_delta + r + i);
 #pragma GCC unroll 2
@@ -71,10 +72,20 @@ FOCI_INLINE void differentiate(const BackwardBlock& block, long r, long column) 
   }
 }
 
-template <bool Causal>
+template <int Rows, bool Causal>
 static void score_tile(const BackwardBlock& block, long r, long column, bool biased) {
-  biased ? weigh<true, Causal>(block, r, column) : weigh<false, Causal>(block, r, column);
-  differentiate<Causal>(block, r, column);
+  biased ? weigh<Rows, true, Causal>(block, r, column)
+         : weigh<Rows, false, Causal>(block, r, column);
+  differentiate<Rows, Causal>(block, r, column);
+}
+
+template <bool Causal>
+FOCI_INLINE void score_rows(const BackwardBlock& block, long r, long column, bool biased) {
+  if (block.rows - r <= few_rows && !block.m) {
+    score_tile<few_rows, Causal>(block, r, column, biased);
+  } else {
+    score_tile<tile_rows, Causal>(block, r, column, biased);
+  }
 }
 
 static void score_tiles(const BackwardBlock& block) {
@@ -84,9 +95,9 @@ static void score_tiles(const BackwardBlock& block) {
       const long key = block.key + column;
       if (block.causal && block.sees[r] < key + panel) {
         const long last = r + tile_rows < block.rows ? r + tile_rows : block.rows;
-        if (block.sees[last - 1] > key) score_tile<true>(block, r, column, biased);
+        if (block.sees[last - 1] > key) score_rows<true>(block, r, column, biased);
       } else {
-        score_tile<false>(block, r, column, biased);
+        score_rows<false>(block, r, column, biased);
       }
     }
   }

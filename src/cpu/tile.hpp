@@ -5,6 +5,9 @@
 
 static constexpr long panel = 2 * lanes;
 
+/// What is left of 64 rows or 128 by tiles is few: it has a tile of its own.
+static constexpr int few_rows = 4;
+
 static inline long padded(long x, long to) { return (x + to - 1) / to * to; }
 
 /// (n,D) row-major -> the first n lines of column panels [D/panel][rows][panel], zero padded

@@ -7,9 +7,6 @@ namespace foci::cpu::FOCI_ISA {
 
 #include "cpu/tile.hpp"
 
-/// What is left of 64 rows or 128 by tiles is few: it has a tile of its own.
-static constexpr int few_rows = 4;
-
 std::int64_t whitening_room(std::int64_t D);
 std::int64_t whitening_room(std::int64_t D) { return padded(D, tile_rows) * D + D * panel; }
 
