@@ -63,6 +63,9 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
   bias_room_ = padded(M, panel_) + panel_;
   key_room_ = narrow ? narrow->keys_room(M, D) : bias_room_ * D;
   value_room_ = narrow ? narrow->values_room(M, z.E) : M * padded(z.E, isa.panel);
+  const std::int64_t lanes = isa.panel / 2;
+  short_ = weigher_.softmax && !narrow && geometry.kind() == Kind::product && D % lanes == 0 &&
+           z.E % lanes == 0;
   by_heads_ = !spans && (S * z.G >= 4 * threads || S * z.G % threads == 0);
   const std::int64_t slots = by_heads_ ? threads : S * z.G;
   keys_ = arena.take<float>(spans && !geometry.whitens() ? 0 : slots, key_room_);
@@ -81,6 +84,7 @@ Forward::Forward(Arena& arena, const Problem& problem, const Kernels& isa, const
     room.b = arena.take<float>(bias_room_);
     room.keys = arena.take<float>(spans ? key_room_ : 0);
     room.lines = arena.take<float>(narrow ? 0 : std::min(pack_rows, M), std::max(D, z.E));
+    room.values = arena.take<float>(short_ ? std::min(short_keys, M) : 0, z.E);
     room.narrow_lines = arena.take<Bf16>(narrow ? narrow_piece : 0, std::max(D, z.E));
     room.more = arena.take<float>(geometry.has_bias() ? more_room : 0);
     room.scratch =
@@ -147,7 +151,7 @@ void Forward::pack(std::int64_t s, std::int64_t g, std::int64_t piece, int threa
   float* keys = keys_.data() + (slot(s, g, thread) * key_room_);
   if (narrow_) {
     pack_narrow(s, g, piece, thread);
-  } else {
+  } else if (!is_short(s)) {
     pack_values(s, g, values_.data() + (slot(s, g, thread) * value_room_), room);
     if (geometry_.has_spans()) {
       if (geometry_.whitens()) pack_raw_keys(s, g, keys, room);
@@ -168,16 +172,24 @@ void Forward::aim(const View& o) {
 void Forward::prepare() {
   for (std::int64_t s = 0; s < p_.sequences; ++s) {
     const Tokens& tokens = geometry_.tokens(s);
-    if (!biased_) complete_bias({s, 0, 0}, tokens.n, b_.data() + s * bias_room_, nullptr);
+    if (!biased_ && !is_short(s))
+      complete_bias({s, 0, 0}, tokens.n, b_.data() + s * bias_room_, nullptr);
     for (std::int64_t j = 0; j < tokens.n && weigher_.fades; ++j)
       positions_[s * bias_room_ + j] = float(tokens.key_at[j]);
   }
 }
 
 Forward::Met Forward::met_by(std::int64_t s, std::int64_t h, int thread) const {
-  const std::int64_t H = p_.size.H, at = slot(s, geometry_.key_head(h), thread);
-  return {keys_.data() + (at * key_room_), values_.data() + (at * value_room_),
-          b_.data() + ((biased_ ? s * H + h : s) * bias_room_), geometry_.tokens(s).n};
+  const std::int64_t H = p_.size.H, g = geometry_.key_head(h), at = slot(s, g, thread);
+  const float* b = b_.data() + ((biased_ ? s * H + h : s) * bias_room_);
+  if (is_short(s)) {
+    const Tokens& tokens = geometry_.tokens(s);
+    const Room& room = rooms_[thread];
+    return {tokens.lines(p_.from.k, g, 0, tokens.n, p_.size.D, room.lines.data()),
+            tokens.lines(p_.from.v, g, 0, tokens.n, p_.size.E, room.values.data()), b, tokens.n};
+  }
+  return {keys_.data() + (at * key_room_), values_.data() + (at * value_room_), b,
+          geometry_.tokens(s).n};
 }
 
 /// All blocks of the heads that share a packed one.
@@ -185,8 +197,9 @@ void Forward::run_blocks(std::int64_t s, std::int64_t g, const Call& call) {
   const std::int64_t R = p_.heads_per_key(), N = geometry_.tokens(s).at.N;
   for (std::int64_t piece = 0; piece < pieces_; ++piece) pack(s, g, piece, call.thread);
   for (std::int64_t h = g * R; h < (g + 1) * R; ++h) {
+    const Met met = met_by(s, h, call.thread);
     for (std::int64_t first = 0; first < N; first += block_rows)
-      run_block({s, h, 0}, first, std::min(block_rows, N - first), met_by(s, h, call.thread), call);
+      run_block({s, h, 0}, first, std::min(block_rows, N - first), met, call);
   }
 }
 
@@ -240,6 +253,18 @@ void Forward::run_span(std::int64_t s, std::int64_t g, std::int64_t span, const 
   }
 }
 
+/// Where what is known of a block's rows goes.
+void Forward::Room::place(ForwardBlock& block) const {
+  block.by = rows.data();
+  block.sizes = block.by + block_rows;
+  block.squares = block.sizes + block_rows;
+  block.entropy = block.squares + block_rows;
+  block.largest = block.entropy + block_rows;
+  block.shift = block.largest + block_rows;
+  block.sum = block.shift + block_rows;
+  block.largest_at = at.data();
+}
+
 void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows, const Met& met,
                         const Call& call) {
   const Tokens& tokens = geometry_.tokens(at.s);
@@ -285,15 +310,12 @@ void Forward::run_block(const Meeting& at, std::int64_t first, std::int64_t rows
   block.scratch = room.scratch.data();
   block.o = direct_ ? metric::address<float>(direct_, {tokens.at.b, at.h, tokens.at.q0 + first, 0})
                     : room.o.data();
-  block.by = room.rows.data();
-  block.sizes = block.by + block_rows;
-  block.squares = block.sizes + block_rows;
-  block.entropy = block.squares + block_rows;
-  block.largest = block.entropy + block_rows;
-  block.shift = block.largest + block_rows;
-  block.sum = block.shift + block_rows;
-  block.largest_at = room.at.data();
-  narrow_ ? narrow_->softmax_forward(block) : weigher_.forward(block);
+  room.place(block);
+  if (narrow_) {
+    narrow_->softmax_forward(block);
+  } else {
+    is_short(at.s) ? isa_.softmax_short(block) : weigher_.forward(block);
+  }
   call.sink({at.s, at.h, first, block}, call.thread);
 }
 
@@ -302,10 +324,13 @@ void Forward::write(const Outputs& to, const Result& result) const {
   const Tokens& tokens = geometry_.tokens(result.s);
   const metric::Index first{tokens.at.b, result.h, tokens.at.q0 + result.first};
   const bool stored = direct_ || store_narrow(narrow_, to.o, first, block.o, block.rows, p_.size.E);
+  const bool in_line = to.lse && to.lse.dtype == DType::f32 && to.lse.strides[2] == 1;
+  if (in_line) std::copy_n(block.by, block.rows, metric::address<float>(to.lse, first));
+  if (stored && !block.statistics && (in_line || !to.lse)) return;
   for (std::int64_t i = 0; i < block.rows; ++i) {
     const metric::Index at{tokens.at.b, result.h, tokens.at.q0 + result.first + i};
     if (!stored) metric::store(to.o, at, block.o + i * p_.size.E, p_.size.E);
-    if (weigher_.softmax) metric::store_one(to.lse, at, block.by[i]);
+    if (!in_line) metric::store_one(to.lse, at, block.by[i]);
     if (!block.statistics) continue;
     const float n = float(block.sees[i]);
     const bool empty = block.largest_at[i] < 0 && block.largest[i] == 0;

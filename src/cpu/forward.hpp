@@ -86,11 +86,14 @@ class Forward {
     std::span<float> keys;     // of a span
     std::span<float> more;     // behind lines of a full metric
     std::span<float> lines;    // (pack_rows, max(D, E)) on their way
+    std::span<float> values;   // (short_keys, E), where lines are not packed
     std::span<float> scratch;
     std::span<float> rows;  // (7, block_rows)
     std::span<std::int64_t> at;
     std::span<float> last;         // (block_rows)
     std::span<Bf16> narrow_lines;  // (narrow_piece, max(D, E)) on their way
+
+    void place(ForwardBlock& block) const;
   };
 
   /// Where a head's packed lines are kept.
@@ -104,6 +107,8 @@ class Forward {
   void complete_bias(const Meeting& at, std::int64_t n, float* b, const float* own) const;
   void pack(std::int64_t s, std::int64_t g, std::int64_t piece, int thread);
   Met met_by(std::int64_t s, std::int64_t h, int thread) const;
+  /// Whether a sequence's lines are not packed: softmax_short() takes them.
+  bool is_short(std::int64_t s) const { return short_ && geometry_.tokens(s).at.M <= short_keys; }
   void run_block(const Meeting& at, std::int64_t first, std::int64_t rows, const Met& met,
                  const Call& call);
   void run_blocks(std::int64_t s, std::int64_t g, const Call& call);
@@ -121,6 +126,7 @@ class Forward {
   std::int64_t pieces_ = 1;     // in which a head is packed
   bool biased_ = false;         // whether b is more than padding
   bool by_heads_ = false;       // whether a thread takes whole heads
+  bool short_ = false;          // whether softmax_short() does short sequences
   std::int64_t key_room_ = 0;   // floats of a head's packed keys
   std::int64_t bias_room_ = 0;  // of its b
   std::int64_t value_room_ = 0;

@@ -19,6 +19,9 @@ inline constexpr std::int64_t block_keys = 192;
 /// Row length of a tile of weights: a compile-time stride keeps addresses in the instructions.
 inline constexpr std::int64_t weight_stride = block_keys + 16;
 
+/// Keys that softmax_short() takes at once, at most.
+inline constexpr std::int64_t short_keys = 256;
+
 inline constexpr std::int64_t gradient_keys = 96;
 inline constexpr std::int64_t gradient_stride = gradient_keys + 16;
 
@@ -131,6 +134,9 @@ struct Kernels {
   /// to_i = a_i . b_i over the rows of two (rows,E) arrays, summed up as softmax_backward does
   void (*row_dots)(float* to, const float* a, const float* b, std::int64_t rows, std::int64_t E);
   void (*softmax_forward)(const ForwardBlock& block);
+  /// The same where keys (n,D) and values (n,E) lie in lines of whole vectors and nothing but
+  /// products are scores: m = nullptr, r = 0, n <= short_keys.
+  void (*softmax_short)(const ForwardBlock& block);
   void (*softmax_backward)(const BackwardBlock& block);
   void (*relu2_forward)(const ForwardBlock& block);
   void (*relu2_backward)(const BackwardBlock& block);

@@ -32,8 +32,13 @@ static inline int rows_of_tile(const ForwardBlock& block, long r0) {
   return block.rows - r0 <= few_rows && !block.m ? few_rows : tile_rows;
 }
 
+// softmax_short.cpp
+std::int64_t short_scratch(std::int64_t D);
+void softmax_short(const ForwardBlock& block);
+
 static std::int64_t forward_scratch(std::int64_t D, std::int64_t E) {
-  return query_scratch(D, E) + block_rows * (3 + 5 * lanes);
+  const long usual = query_scratch(D, E) + block_rows * (3 + 5 * lanes), few = short_scratch(D);
+  return usual > few ? usual : few;
 }
 
 /// Scores of one tile once more, before anything was subtracted from them.
@@ -302,6 +307,7 @@ const Kernels kernels = {.name = FOCI_NAME_OF(FOCI_ISA),
                          .pack_columns = pack_columns,
                          .row_dots = row_dots,
                          .softmax_forward = softmax_forward,
+                         .softmax_short = softmax_short,
                          .softmax_backward = softmax_backward,
                          .relu2_forward = relu2_forward,
                          .relu2_backward = relu2_backward,

@@ -18,12 +18,12 @@ static inline void pack_columns(float* to, const float* from, std::int64_t n, st
     float* out = to + d * rows;
     for (long i = 0; i < n; ++i) {
       const float* line = from + i * D + d;
-      if (width == panel) {
-        for (long x = 0; x < panel; x += lanes) store(out + i * panel + x, load(line + x));
-        continue;
-      }
-      for (long x = 0; x < width; ++x) out[i * panel + x] = line[x];
-      for (long x = width; x < panel; ++x) out[i * panel + x] = 0;
+      float* to_line = out + i * panel;
+      long x = 0;
+      for (; x + lanes <= width; x += lanes) store(to_line + x, load(line + x));
+      for (; x < width; ++x) to_line[x] = line[x];
+      for (; x % lanes != 0; ++x) to_line[x] = 0;
+      for (; x < panel; x += lanes) store(to_line + x, all(0.0f));
     }
   }
 }
