@@ -57,7 +57,6 @@ class Prepared(NamedTuple):
     how: str
 
 
-
 def prepare(call: str, q: Tensor, k: Tensor, v: Tensor, how: Dict[str, Any]) -> Prepared:
     """Checks what Python can tell, and brings masks, alignment and metric into the operators' form.
 

@@ -57,7 +57,7 @@ def pair_means(m: Tensor, pairs: Optional[str]) -> Tensor:
         mean = (m[..., : size // 2] + m[..., size // 2 :]) / 2
         return torch.cat([mean, mean], -1)
     mean = (m[..., 0::2] + m[..., 1::2]) / 2
-    return mean.repeat_interleave(2, dim=-1)
+    return torch.stack([mean, mean], -1).flatten(-2)
 
 
 def counted(key_mask: Optional[Tensor], like: Tensor) -> Tensor:

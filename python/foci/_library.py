@@ -116,6 +116,7 @@ def _pair(built: Build) -> str:
 
 def _remedy() -> str:
     return (
-        f"Build it for this torch, in the foci checkout: make wheel PYTHON={sys.executable}, "
-        f"then {sys.executable} -m pip install --force-reinstall --no-deps build/foci-*.whl."
+        f"Build it for this torch, in the foci checkout: make wheel PYTHON={sys.executable}, then "
+        f"{sys.executable} -m pip install --force-reinstall --no-deps "
+        f"build/foci-*+torch{_minor(str(torch.__version__))}-*.whl."
     )

@@ -127,7 +127,11 @@ class Mechanism:
                 settings["allow_leak"] = True
         elif self.scope:
             settings["scope"] = self.scope
-        how = _settings.text(metric, self.weighting, settings, self.scale, self.causal, backend)
+        how = _settings.text(metric, self.weighting, settings, self.scale, self.causal)
+        try_out(how, metric == "given", self.full)
+        if backend == "auto":
+            return how
+        how = f"{how} {_settings.written('backend', backend)}"
         _ops.check_settings(how)
         return how
 
@@ -136,9 +140,7 @@ class Mechanism:
         settings = {name: self.settings[name] for name in names if name in self.settings}
         if self.full:
             settings["extent"] = "full"
-        return _settings.text(
-            "given", self.weighting, settings, self.scale, self.causal, backend
-        )
+        return _settings.text("given", self.weighting, settings, self.scale, self.causal, backend)
 
     def _written(self) -> str:
         named = parsed(_ops.check_settings(self.op))
@@ -155,11 +157,19 @@ class Mechanism:
         if self.rotary_pairs is not None:
             named["rotary_pairs"] = self.rotary_pairs
             named["rotary_base"] = repr(float(self.rotary_base))
-        return " ".join(f"{name}={value}" for name, value in named.items())
+        order = ["metric", "weighting", *sorted(named.keys() - {"metric", "weighting"})]
+        return " ".join(f"{name}={named[name]}" for name in order)
 
     def encoded(self) -> Tensor:
         """The text as a uint8 tensor, which state dicts can hold."""
         return torch.tensor(list(self.text.encode()), dtype=torch.uint8, device="cpu")
+
+
+def try_out(how: str, given: bool, full: bool) -> None:
+    """One token through the operators: they refuse now what they would refuse at the first call."""
+    x = torch.ones(1, 1, 1, 2, device="cpu")
+    metric = torch.eye(2, device="cpu").reshape(1, 1, 2, 2) if full else x
+    _ops.attend(x, x, x, x, None, None, metric if given else None, None, None, how)
 
 
 def parsed(text: str) -> Dict[str, str]:

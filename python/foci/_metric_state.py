@@ -34,20 +34,22 @@ def inverse_softplus(m: Tensor) -> Tensor:
     return m + torch.log(-torch.expm1(-m))
 
 
-def factor(a: Tensor) -> Tensor:
-    """Cholesky factor of (..,D,D) in f64; a ridge is raised tenfold, six times, where it fails."""
-    eye = torch.eye(a.size(-1), dtype=a.dtype, device=a.device)
-    lower: Tensor
-    lower, info = torch.linalg.cholesky_ex(a)
-    ridge = 1e-6
-    for _ in range(6):
-        if not bool((info != 0).any()):
+def factor(s: Tensor, ridge: float = 0.0) -> Tensor:
+    """Cholesky factor of s + ridge I (..,D,D) in f64; where it fails the ridge is raised tenfold,
+    six times at most."""
+    eye = torch.eye(s.size(-1), dtype=s.dtype, device=s.device)
+    ridges = torch.full(s.shape[:-2], ridge, dtype=s.dtype, device=s.device)
+    for _ in range(7):
+        lower: Tensor
+        lower, info = torch.linalg.cholesky_ex(s + ridges[..., None, None] * eye)
+        failed = info != 0
+        if not bool(failed.any()):
             return lower
-        ridge *= 10
-        lower, info = torch.linalg.cholesky_ex(a + ridge * (info != 0)[..., None, None] * eye)
-    if bool((info != 0).any()):
-        raise RuntimeError("foci: the keys' covariance cannot be factored; it holds NaN or inf")
-    return lower
+        ridges = torch.where(failed, 10 * ridges, ridges)
+    raise RuntimeError(
+        f"foci.nn.Attention: the keys' covariance cannot be factored, not with a ridge of "
+        f"{ridges.max().item() / 10:g} either: raise ridge"
+    )
 
 
 def moments(k: Tensor, key_mask: Optional[Tensor]) -> Tuple[Tensor, Tensor, Tensor]:
@@ -146,7 +148,7 @@ class MetricState(nn.Module):
         """(S + ridge I)^-1; I takes the place of S before the first batch."""
         eye = torch.eye(scatter.size(-1), dtype=scatter.dtype, device=scatter.device)
         s = torch.where(none, eye.expand_as(scatter), scatter)
-        return torch.cholesky_inverse(factor(s + self.how.settings.get("ridge", 1e-6) * eye))
+        return torch.cholesky_inverse(factor(s, self.how.settings.get("ridge", 1e-6)))
 
     def start(self, p: Projected) -> None:
         """init "estimate": a learned metric begins at the first training batch's estimate."""
@@ -165,8 +167,8 @@ class MetricState(nn.Module):
                 n, _, s = moments(p.k, p.key_mask)
                 eye = torch.eye(s.size(-1), dtype=s.dtype, device=s.device)
                 prior = float(s.size(-1))
-                covariance = (n * s + prior * eye) / (n + prior) + 1e-6 * eye
-                self.metric_factor.copy_(factor(torch.cholesky_inverse(factor(covariance))))
+                shrunk = (n * s + prior * eye) / (n + prior)
+                self.metric_factor.copy_(factor(torch.cholesky_inverse(factor(shrunk, 1e-6))))
         self._awaits = False
 
     def observe(self, p: Projected) -> None:

@@ -20,7 +20,8 @@ def attend(
     return_lse: Literal[False] = ...,
     return_stats: Literal[False] = ...,
     **how: Unpack[How],
-) -> Tensor: ...
+) -> Tensor:
+    ...
 
 
 @overload
@@ -32,7 +33,8 @@ def attend(
     return_lse: Literal[True],
     return_stats: Literal[False] = ...,
     **how: Unpack[How],
-) -> Tuple[Tensor, Tensor]: ...
+) -> Tuple[Tensor, Tensor]:
+    ...
 
 
 @overload
@@ -44,7 +46,8 @@ def attend(
     return_lse: Literal[False] = ...,
     return_stats: Literal[True],
     **how: Unpack[How],
-) -> Tuple[Tensor, Statistics]: ...
+) -> Tuple[Tensor, Statistics]:
+    ...
 
 
 @overload
@@ -56,7 +59,8 @@ def attend(
     return_lse: Literal[True],
     return_stats: Literal[True],
     **how: Unpack[How],
-) -> Tuple[Tensor, Tensor, Statistics]: ...
+) -> Tuple[Tensor, Tensor, Statistics]:
+    ...
 
 
 def attend(
