@@ -4,7 +4,7 @@
 
 #include <foci/error.hpp>
 
-#if defined(__x86_64__)
+#if defined(FOCI_HAS_AVX2)
 #include <cpuid.h>
 #endif
 
@@ -34,7 +34,7 @@ bool has_amx() {
 }
 #endif
 
-#if defined(__x86_64__)
+#if defined(FOCI_HAS_AVX2)
 /// Not every compiler can ask for it by name.
 bool widens_halves() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -52,7 +52,7 @@ struct Machine {
   void add(const Kernels& more) { kernels[count++] = &more; }
   void add(const NarrowKernels& more) { narrow[narrow_count++] = &more; }
 
-#if defined(__x86_64__)
+#if defined(FOCI_HAS_AVX2)
   void add_avx512() {
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512vl") ||
         !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512dq")) {
@@ -70,7 +70,7 @@ struct Machine {
 #endif
 
   Machine() {
-#if defined(__x86_64__)
+#if defined(FOCI_HAS_AVX2)
     __builtin_cpu_init();
     add_avx512();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && widens_halves())
