@@ -15,6 +15,10 @@ class FOCI_API Executor {
  public:
   /// `threads` >= 1, the caller counted in; 0 = one per core.
   explicit Executor(int threads = 0);
+  /// Somebody else's threads: spread(context, n, work, task) must call work(task, i) for every i in
+  /// [0, n), at once where it can, and return when all calls have; n <= threads.
+  using Spread = void (*)(void* context, int n, void (*work)(void* task, int i), void* task);
+  Executor(int threads, Spread spread, void* context);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;

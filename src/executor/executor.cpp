@@ -84,9 +84,13 @@ struct Executor::Pool {
   void* context = nullptr;
 
   std::vector<std::thread> workers;
+  Spread spread = nullptr;  // instead of workers
+  void* spread_context = nullptr;
+  int spread_threads = 0;
 
   ~Pool();
   void start(int threads);
+  void offer(int helping);
   void work(int thread);
   void draw(int thread);
   void report();
@@ -111,6 +115,15 @@ Executor::Pool::~Pool() {
   }
   offered.notify_all();
   for (std::thread& worker : workers) worker.join();
+}
+
+/// Wakes as many workers as there are seats.
+void Executor::Pool::offer(int helping) {
+  if (helping == int(workers.size())) {
+    offered.notify_all();
+  } else {
+    for (int i = 0; i < helping; ++i) offered.notify_one();
+  }
 }
 
 void Executor::Pool::work(int thread) {
@@ -175,9 +188,22 @@ Executor::Executor(int threads) : pool_(std::make_unique<Pool>()) {
   pool_->start(count);
 }
 
+Executor::Executor(int threads, Spread spread, void* context) : pool_(std::make_unique<Pool>()) {
+  if (threads < 1 || threads > most_threads || !spread) {
+    throw InvalidArgument("an executor over " + std::to_string(threads) +
+                          " threads of somebody else; it needs 1 to " +
+                          std::to_string(most_threads) + " and a function that spreads work");
+  }
+  pool_->spread = spread;
+  pool_->spread_context = context;
+  pool_->spread_threads = threads;
+}
+
 Executor::~Executor() = default;
 
-int Executor::threads() const { return int(pool_->workers.size()) + 1; }
+int Executor::threads() const {
+  return pool_->spread ? pool_->spread_threads : int(pool_->workers.size()) + 1;
+}
 
 void Executor::on_progress(Progress progress, void* context) {
   const std::lock_guard guard(pool_->reporting);
@@ -218,12 +244,18 @@ void Executor::run_erased(std::int64_t count, Erased call, void* task) {
     pool.seats = helping;
     ++pool.offers;
   }
-  if (helping == workers) {
-    pool.offered.notify_all();
+  if (pool.spread) {
+    const int most = int(std::min<std::int64_t>(pool.spread_threads, count));
+    const auto draw = [](void* p, int thread) { static_cast<Pool*>(p)->draw(thread); };
+    if (most == 1) {
+      pool.draw(0);
+    } else {
+      pool.spread(pool.spread_context, most, draw, &pool);
+    }
   } else {
-    for (int i = 0; i < helping; ++i) pool.offered.notify_one();
+    pool.offer(helping);
+    pool.draw(0);
   }
-  pool.draw(0);
   std::exception_ptr failure;
   {
     std::unique_lock guard(pool.lock);

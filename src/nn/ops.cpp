@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.ops.foci.*: schemas, the CPU kernels, and the dispatcher's handles. Shapes alone are in
+// ops_meta.cpp, gradients in ops_autograd.cpp, autocast in ops_autocast.cpp.
+#include "nn/ops.hpp"
+
+#include <foci/attention.hpp>
+#include <foci/settings.hpp>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/library.h>
+
+#include <fmt/format.h>
+
+#include <variant>
+
+namespace foci::nn {
+namespace {
+
+at::Tensor none(const at::Tensor& like, at::ScalarType type) {
+  return at::empty({0}, like.options().dtype(type));
+}
+
+/// Memory for one call, and torch's threads.
+class Room {
+ public:
+  Room(const Inputs& from, const Options& how)
+      : threads_(torch_threads()),
+        bytes_(need(from, how, threads_.threads()).workspace),
+        memory_(c10::GetCPUAllocator()->allocate(bytes_)) {}
+
+  Call call() const {
+    return {.workspace = {static_cast<std::byte*>(memory_.get()), bytes_}, .threads = &threads_};
+  }
+
+ private:
+  Executor& threads_;
+  std::size_t bytes_;
+  c10::DataPtr memory_;
+};
+
+Attended attend_cpu(const Tensors& from, const std::string& how) {
+  return translated([&]() -> Attended {
+    from.want_one_device();
+    const Options& options = options_from(how);
+    const Inputs in = from.views();
+    const Room room(in, options);
+    const auto& q = from.q;
+    const at::Tensor o = at::empty({q.size(0), q.size(1), q.size(2), from.v.size(3)}, q.options());
+    const bool softmax = std::holds_alternative<Softmax>(options.weighting);
+    const auto wide = q.options().dtype(wide_type(q));
+    const at::Tensor lse =
+        softmax ? at::empty({q.size(0), q.size(1), q.size(2)}, wide) : at::empty({0}, wide);
+    Outputs out{.o = view_of("o", o)};
+    if (softmax) out.lse = view_of("lse", lse);
+    attend(out, in, options, room.call());
+    return {o, lse};
+  });
+}
+
+Differentiated attend_backward_cpu(const BackwardTensors& given, const std::string& how) {
+  return translated([&]() -> Differentiated {
+    const Tensors& from = given.from;
+    from.want_one_device();
+    const Options& options = options_from(how);
+    const Inputs in = from.views();
+    const Room room(in, options);
+    const auto made = [&](int index, const at::Tensor& of) {
+      return given.wanted[std::size_t(index)] && of.defined() ? at::empty(of.sizes(), of.options())
+                                                              : none(from.q, at::kFloat);
+    };
+    const Differentiated d{made(0, from.q),      made(1, from.k),        made(2, from.v),
+                           made(3, from.v_prev), made(4, from.key_bias), made(5, from.metric)};
+    const auto view = [&](int index, std::string_view name, const at::Tensor& of,
+                          const at::Tensor& tensor) {
+      return given.wanted[std::size_t(index)] && of.defined() ? view_of(name, tensor) : View();
+    };
+    const Gradients to{.d_o = view_of("d_o", given.d_o),
+                       .dq = view(0, "dq", from.q, std::get<0>(d)),
+                       .dk = view(1, "dk", from.k, std::get<1>(d)),
+                       .dv = view(2, "dv", from.v, std::get<2>(d)),
+                       .dv_prev = view(3, "dv_prev", from.v_prev, std::get<3>(d)),
+                       .dmetric = view(5, "dmetric", from.metric, std::get<5>(d)),
+                       .dkey_bias = view(4, "dkey_bias", from.key_bias, std::get<4>(d))};
+    Outputs saved{.o = view_of("o", given.o)};
+    if (given.lse.dim() == 3) saved.lse = view_of("lse", given.lse);
+    attend_backward(to, in, saved, options, room.call());
+    return d;
+  });
+}
+
+bool has_entropy(const Weighting& weighting) {
+  const auto* decay = std::get_if<Decay>(&weighting);
+  return std::holds_alternative<Softmax>(weighting) || std::holds_alternative<Linear>(weighting) ||
+         (decay != nullptr && !decay->content);
+}
+
+Measured measure_cpu(const Tensors& from, const std::string& how) {
+  return translated([&]() -> Measured {
+    from.want_one_device();
+    const Options& options = options_from(how);
+    const Inputs in = from.views();
+    const Room room(in, options);
+    const auto& q = from.q;
+    const auto wide = q.options().dtype(wide_type(q));
+    const auto rows = [&](bool there, at::ScalarType type) {
+      return there ? at::empty({q.size(0), q.size(1), q.size(2)}, wide.dtype(type)) : none(q, type);
+    };
+    const at::ScalarType type = wide_type(q);
+    const Shape shape = metric_shape(in, options);
+    const Measured m{at::empty({q.size(0), q.size(1), q.size(2), from.v.size(3)}, q.options()),
+                     rows(std::holds_alternative<Softmax>(options.weighting), type),
+                     rows(true, type),
+                     rows(true, type),
+                     rows(has_entropy(options.weighting), type),
+                     rows(true, type),
+                     rows(true, at::kLong),
+                     shape.empty() ? none(q, type) : at::empty(shape, wide)};
+    const auto there = [](std::string_view name, const at::Tensor& tensor) {
+      return tensor.dim() > 1 ? view_of(name, tensor) : View();
+    };
+    attend({.o = view_of("o", std::get<0>(m)),
+            .lse = there("lse", std::get<1>(m)),
+            .concentration = view_of("concentration", std::get<2>(m)),
+            .effective_keys = view_of("effective_keys", std::get<3>(m)),
+            .entropy = there("entropy", std::get<4>(m)),
+            .largest = view_of("largest", std::get<5>(m)),
+            .largest_at = view_of("largest_at", std::get<6>(m)),
+            .metric = there("metric", std::get<7>(m))},
+           in, options, room.call());
+    return m;
+  });
+}
+
+[[noreturn]] void refuse_cuda(const Tensors& from) {
+  translated([&] {
+    from.want_one_device();
+    throw Unsupported(fmt::format(
+        "q is on {}, and this build of foci has no CUDA kernels; move the tensors to the CPU",
+        from.q.device().str()));
+  });
+  throw Unsupported("unreachable");
+}
+Attended attend_cuda(const Tensors& from, const std::string&) { refuse_cuda(from); }
+Measured measure_cuda(const Tensors& from, const std::string&) { refuse_cuda(from); }
+Differentiated attend_backward_cuda(const BackwardTensors& given, const std::string&) {
+  refuse_cuda(given.from);
+}
+
+std::string check_settings(const std::string& how) {
+  return translated([&] { return to_text(settings_of(options_of(parse_settings(how)))); });
+}
+
+/// The parameters of a call's tensors, in Tensors' order.
+#define FOCI_TENSORS                                                                            \
+  "Tensor q, Tensor k, Tensor v, Tensor? v_prev=None, Tensor? key_mask=None, Tensor? key_bias=" \
+  "None, Tensor? metric=None, Tensor? q_offsets=None, Tensor? k_offsets=None, "
+
+}  // namespace
+
+TORCH_LIBRARY(foci, m) {
+  m.def("attend(" FOCI_TENSORS "str how=\"\") -> (Tensor o, Tensor lse)");
+  m.def(
+      "attend_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor? v_prev, Tensor? key_mask, "
+      "Tensor? key_bias, Tensor? metric, Tensor? q_offsets, Tensor? k_offsets, Tensor o, Tensor "
+      "lse, str how, bool[6] wanted) -> (Tensor dq, Tensor dk, Tensor dv, Tensor dv_prev, Tensor "
+      "dkey_bias, Tensor dmetric)");
+  m.def("measure(" FOCI_TENSORS
+        "str how=\"\") -> (Tensor o, Tensor lse, Tensor concentration, Tensor effective_keys, "
+        "Tensor entropy, Tensor largest, Tensor largest_at, Tensor metric_used)");
+  m.def("check_settings(str how) -> str", &check_settings);
+}
+
+TORCH_LIBRARY_IMPL(foci, CPU, m) {
+  m.impl("attend", &flat<attend_cpu>);
+  m.impl("attend_backward", &flat_backward<attend_backward_cpu>);
+  m.impl("measure", &flat<measure_cpu>);
+}
+
+TORCH_LIBRARY_IMPL(foci, CUDA, m) {
+  m.impl("attend", &flat<attend_cuda>);
+  m.impl("attend_backward", &flat_backward<attend_backward_cuda>);
+  m.impl("measure", &flat<measure_cuda>);
+}
+
+Attended call_attend(const Tensors& t, const std::string& how) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("foci::attend", "")
+                             .typed<decltype(flat<attend_cpu>)>();
+  return t.spread([&](const auto&... tensor) { return op.call(tensor..., how); });
+}
+
+Measured call_measure(const Tensors& t, const std::string& how) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("foci::measure", "")
+                             .typed<decltype(flat<measure_cpu>)>();
+  return t.spread([&](const auto&... tensor) { return op.call(tensor..., how); });
+}
+
+Differentiated call_attend_backward(const BackwardTensors& given, const std::string& how) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("foci::attend_backward", "")
+                             .typed<decltype(flat_backward<attend_backward_cpu>)>();
+  return given.from.spread([&](const auto&... tensor) {
+    return op.call(given.d_o, tensor..., given.o, given.lse, how, given.wanted);
+  });
+}
+
+}  // namespace foci::nn
