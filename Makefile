@@ -26,7 +26,6 @@ compare: build ## all mechanisms side by side: error, time, memory, concentratio
 	@build/foci compare
 
 bench: build ## measure every speed line on this machine (ONLY=REGEX for some of them)
-	@tools/setup.sh bench || echo "make bench: without torch"
 	@python3 bench/suite.py --only '$(ONLY)'
 	@python3 tools/performance.py > docs/performance.md
 

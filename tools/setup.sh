@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing on a Debian system: tools/setup.sh build|bench|lint|fuzz ...
+# Installs what is missing on a Debian system: tools/setup.sh build|lint|fuzz ...
 # Names the packages first. When nothing is missing it touches nothing and needs no network.
 # Elsewhere it says what to install and stops.
 set -euo pipefail
@@ -18,10 +18,10 @@ needed() {
       echo "libfmt-dev <fmt/format.h>"
       echo "libcli11-dev <CLI/CLI.hpp>"
       echo "libopenblas-dev <cblas.h>"
-      ;;
-    bench)
+      echo "libtorch-dev libtorch"
       echo "python3 python3"
       echo "python3-torch torch"
+      echo "python3-pytest pytest"
       ;;
     lint)
       echo "clang-format-14 clang-format-14"
@@ -32,7 +32,7 @@ needed() {
       echo "libclang-rt-14-dev libclang-rt"
       ;;
     *)
-      echo "setup: unknown group '$1', need build, bench, lint or fuzz" >&2
+      echo "setup: unknown group '$1', need build, lint or fuzz" >&2
       exit 2
       ;;
   esac
@@ -42,6 +42,14 @@ present() {
   case $1 in
     torch)
       python3 -c 'import torch' 2>/dev/null || /usr/bin/python3 -c 'import torch' 2>/dev/null
+      ;;
+    libtorch)
+      [ -e /usr/include/torch/script.h ] ||
+        python3 -c 'import torch; torch.utils.cmake_prefix_path' 2>/dev/null
+      ;;
+    pytest)
+      python3 -c 'import torch, pytest' 2>/dev/null ||
+        /usr/bin/python3 -c 'import torch, pytest' 2>/dev/null
       ;;
     libclang-rt)
       [ -n "$(find /usr/lib/llvm-14/lib -name 'libclang_rt.fuzzer-*.a' -print -quit 2>/dev/null)" ]

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+foci_test(attend/settings_test.cpp)
 foci_test(attend/golden_test.cpp)
 foci_test(attend/exact_test.cpp LABELS quick threads)
 foci_test(attend/decode_test.cpp)

@@ -38,6 +38,40 @@ TEST_P(Threads, RunsEveryTaskOnce) {
   }
 }
 
+/// Another library's threads, as many as it is asked for.
+void on_new_threads(void* runs, int n, void (*work)(void*, int), void* task) {
+  ++*static_cast<int*>(runs);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < n; ++i) threads.emplace_back([=] { work(task, i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(Threads, SomebodyElsesThreadsServeAsWell) {
+  int runs = 0;
+  Executor executor(GetParam(), &on_new_threads, &runs);
+  EXPECT_EQ(executor.threads(), GetParam());
+  std::vector<std::atomic<int>> times(100);
+  executor.run(100, [&](std::int64_t i, int thread) {
+    EXPECT_LT(thread, GetParam());
+    ++times[std::size_t(i)];
+    executor.run(3, [&](std::int64_t, int inside) { EXPECT_EQ(inside, thread); });
+  });
+  for (const auto& n : times) EXPECT_EQ(n, 1);
+  EXPECT_EQ(runs, GetParam() > 1 ? 1 : 0);
+  EXPECT_EQ(thrown<std::runtime_error>([&] {
+              executor.run(100, [&](std::int64_t i, int) {
+                if (i >= 7) throw std::runtime_error(std::to_string(i));
+              });
+            }),
+            "7");
+}
+
+TEST(Executor, WantsAFunctionThatSpreads) {
+  EXPECT_EQ(thrown<InvalidArgument>([] { Executor(2, nullptr, nullptr); }),
+            "an executor over 2 threads of somebody else; it needs 1 to 4096 and a function that "
+            "spreads work");
+}
+
 TEST_P(Threads, ManyShortRuns) {
   Executor executor(GetParam());
   std::atomic<std::int64_t> sum = 0;
