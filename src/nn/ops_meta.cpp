@@ -7,6 +7,8 @@
 #include <c10/core/SymIntArrayRef.h>
 #include <torch/library.h>
 
+#include <fmt/format.h>
+
 #include <variant>
 #include <vector>
 
@@ -72,8 +74,8 @@ void want_four_axes(const Tensors& from) {
   from.want_one_device();
   from.each([](std::string_view name, const at::Tensor& tensor) {
     if (name.size() == 1 && tensor.dim() != 4) {
-      throw InvalidArgument(std::string(name) + " has " + std::to_string(tensor.dim()) +
-                            " axes; it must have 4: (batch, heads, tokens, size)");
+      throw InvalidArgument(fmt::format(
+          "{} has {} axes; it must have 4: (batch, heads, tokens, size)", name, tensor.dim()));
     }
   });
 }

@@ -30,7 +30,7 @@ inline const std::vector<std::vector<std::string>> rows = {
 /// Public headers that are not named after the folder that implements them.
 inline const std::map<std::string, std::string> header_layers = {
     {"weighting", "metric"}, {"call", "metric"}, {"attention", "attend"},
-    {"decode", "attend"},    {"foci", "capi"},
+    {"decode", "attend"},    {"foci", "capi"},   {"settings", "attend"},
 };
 
 inline int row_of(const std::string& layer) {

@@ -8,10 +8,12 @@ if(NOT FOCI_PYTHON)
   return()
 endif()
 file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/python/test_*.py)
+set(environment PYTHONPATH=${PROJECT_BINARY_DIR}/python PYTHONDONTWRITEBYTECODE=1
+  FOCI_SOURCE_DIR=${PROJECT_SOURCE_DIR} FOCI_BINARY_DIR=${PROJECT_BINARY_DIR})
 foreach(file ${files})
   get_filename_component(name ${file} NAME_WE)
   add_test(NAME python_${name}
     COMMAND ${FOCI_PYTHON} -m pytest -q -p no:cacheprovider ${file})
-  set_tests_properties(python_${name} PROPERTIES LABELS full TIMEOUT 900 ENVIRONMENT
-    "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1;FOCI_SOURCE_DIR=${PROJECT_SOURCE_DIR};FOCI_BINARY_DIR=${PROJECT_BINARY_DIR}")
+  set_tests_properties(python_${name} PROPERTIES
+    LABELS full TIMEOUT 900 ENVIRONMENT "${environment}")
 endforeach()
