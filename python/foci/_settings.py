@@ -100,10 +100,8 @@ def written(name: str, value: object) -> str:
     """`name=value` as the operators read it."""
     if isinstance(value, bool):
         word = "true" if value else "false"
-    elif isinstance(value, int):
+    elif isinstance(value, (int, float)):
         word = str(value)
-    elif isinstance(value, float):
-        word = repr(value)
     elif isinstance(value, str):
         word = value
     else:
