@@ -8,7 +8,7 @@ BUILD := cmake --build --preset
 TEST := ctest --preset
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test compare bench sanitize fuzz lint kernels docs install clean
+.PHONY: help setup build test compare bench sanitize fuzz lint kernels docs install wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ docs: build ## make pictures, the README's table and the page of speeds again
 
 install: build ## install into PREFIX (/usr/local)
 	@cmake --install build --prefix $(PREFIX)
+
+wheel: setup ## make a Python wheel for the torch of PYTHON, in build/
+	@tools/wheel.sh '$(PYTHON)' $(JOBS)
 
 clean: ## remove every build folder
 	@rm -rf build $(foreach p,dev asan tsan core cuda fuzz,build-$(p))
