@@ -57,14 +57,15 @@ class Prepared(NamedTuple):
     how: str
 
 
-def prepare(call: str, q: Tensor, k: Tensor, v: Tensor, how: Dict[str, Any]) -> Prepared:
+def prepare(
+    call: str, q: Tensor, k: Tensor, v: Tensor, known: Dict[str, Any], rest: Dict[str, Any]
+) -> Prepared:
     """Checks what Python can tell, and brings masks, alignment and metric into the operators' form.
 
-    `how` holds the keywords of foci.attend, any of which may be absent.
+    `known` holds keywords that foci.attend names, any of which may be absent; `rest` the others:
+    settings, or names that do not exist.
     """
-    known = {name: value for name, value in how.items() if name in NAMED}
-    rest = {name: value for name, value in how.items() if name not in NAMED}
-    settings = _settings.split(call, rest, KEYWORDS)
+    settings = _settings.split(call, rest, KEYWORDS) if rest else {}
     if known.get("dropout_p"):
         raise NotImplementedError(
             f"foci.{call}: dropout_p is {known['dropout_p']}; dropout on attention weights is not "

@@ -3,8 +3,9 @@
 batches, a draw. Such metrics go to the operators as given ones; the names of parameters and buffers
 are part of the checkpoint's format.
 """
+import contextlib
 import math
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,13 @@ class Projected(NamedTuple):
         return Prepared(
             self.q, self.k, self.v, self.v_prev, self.key_mask, None, None, None, None, ""
         )
+
+
+def in_full_precision(x: Tensor) -> ContextManager[Any]:
+    """Autocast would multiply metrics in bf16."""
+    autocast: Callable[..., ContextManager[Any]] = getattr(torch, "autocast")
+    kind = x.device.type
+    return autocast(kind, enabled=False) if kind in ("cpu", "cuda") else contextlib.nullcontext()
 
 
 def inverse_softplus(m: Tensor) -> Tensor:
@@ -131,7 +139,8 @@ class MetricState(nn.Module):
             return _estimates.pair_means(m, self.how.rotary_pairs)[None, :, None, :]
         if self.metric == "learned-full":
             lower = _estimates.wide(self.metric_factor).tril()
-            return (lower @ lower.transpose(-2, -1))[None]
+            with in_full_precision(lower):
+                return (lower @ lower.transpose(-2, -1))[None]
         if self.metric == "random":
             return self.metric_drawn[None, :, None, :]
         if self.scope != "running":

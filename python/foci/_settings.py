@@ -89,11 +89,10 @@ def refuse_unknown(call: str, unknown: Mapping[str, object], known: Iterable[str
 
 def split(call: str, keywords: Mapping[str, Any], known: Iterable[str]) -> Dict[str, Any]:
     """The settings among the keywords that a signature does not name; None is as good as absent."""
-    settings = {name: value for name, value in keywords.items() if name in SETTINGS}
-    rest = {name: value for name, value in keywords.items() if name not in SETTINGS}
-    if rest:
-        refuse_unknown(call, rest, [*known, *SETTINGS])
-    return {name: value for name, value in settings.items() if value is not None}
+    unknown = {name: value for name, value in keywords.items() if name not in SETTINGS}
+    if unknown:
+        refuse_unknown(call, unknown, [*known, *SETTINGS])
+    return {n: value for n, value in keywords.items() if value is not None and n not in unknown}
 
 
 def written(name: str, value: object) -> str:

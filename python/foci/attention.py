@@ -154,8 +154,8 @@ def attend(
             rotary_pairs=rotary_pairs,
             backend=backend,
             deterministic=deterministic,
-            **settings,
         ),
+        settings,
     )
     if return_lse and weighting != "softmax":
         raise ValueError(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from . import _ops
-from ._call import How, Prepared, prepare
+from ._call import NAMED, How, Prepared, prepare
 from ._settings import Unpack
 
 
@@ -93,4 +93,6 @@ def measure(q: Tensor, k: Tensor, v: Tensor, **how: Unpack[How]) -> Statistics:
         >>> stats = foci.measure(q, k, v, metric="key-covariance", prior=64.0)
         >>> print(stats.summary())
     """
-    return statistics_of(prepare("measure", q, k, v, {**how}))
+    known = {name: value for name, value in how.items() if name in NAMED}
+    rest = {name: value for name, value in how.items() if name not in NAMED}
+    return statistics_of(prepare("measure", q, k, v, known, rest))

@@ -276,6 +276,20 @@ def test_averages_stay_wide():
         assert y.dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_autocast_narrows_attention_but_not_the_metric(metric):
+    torch.manual_seed(0)
+    layer = Attention(8, 2, metric=metric, init="random" if "learned" in metric else "identity")
+    x, below = torch.randn(2, 5, 8), torch.randn(2, 2, 5, 4)
+    right = layer(x, below)[0]
+    outside = layer.given_metric()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, v = layer(x, below.bfloat16())
+        inside = layer.given_metric()
+    assert y.dtype == v.dtype == torch.bfloat16 and apart(y, right) <= 0.1
+    assert outside is None or torch.equal(inside, outside)
+
+
 # ---- scope prefix and the cache ----------------------------------------------------------------
 
 
@@ -408,6 +422,19 @@ def test_the_mechanism_is_stored_in_words():
     layer = Attention(8, 2, metric="flat", scope="running", momentum=0.5)
     words = words_of(layer)
     assert words["scope"] == "running" and float(words["momentum"]) == 0.5
+
+
+def test_the_words_are_those_of_cpp():
+    """tests/nn has the same texts: state dicts go both ways."""
+    end = "causal=true form=product normalize=max reduce=mean scope=prefix"
+    layer = Attention(8, 2, metric="layer-change", causal=True)
+    assert told(layer) == f"metric=layer-change weighting=softmax allow_leak=false {end}"
+    layer = Attention(8, 2, metric="learned", init="estimate", weighting="relu2")
+    end = "causal=false form=product init=estimate rescale=length"
+    assert told(layer) == f"metric=learned weighting=relu2 {end}"
+    layer = Attention(8, 2, metric="key-covariance", scope="running")
+    end = "causal=false momentum=0.99 ridge=1e-06 scale=0.5 scope=running"
+    assert told(layer) == f"metric=key-covariance weighting=softmax {end}"
 
 
 ALIKE = [
