@@ -155,8 +155,13 @@ def more_lines(has):
     lines = []
     for n in (16, 64, 128, 256):
         for size in (16, 32, 64):
-            lines.append(Line("small sequences: share of sgemm", f"forward, N = {n}, D = {size}",
-                              shape(n, 8, size) + one + ["--turns", "5"], share_of_sgemm))
+            for passes in ("forward", "backward"):
+                if passes == "backward" and n != 64 and size != 64:
+                    continue
+                lines.append(Line("small sequences: share of sgemm",
+                                  f"{passes}, N = {n}, D = {size}",
+                                  shape(n, 8, size) + one + ["--pass", passes, "--turns", "5"],
+                                  share_of_sgemm))
     for name, flags in (("causal, forward", ["--causal"]),
                         ("causal, backward", ["--causal", "--pass", "backward"]),
                         ("bf16, forward", ["--dtype", "bf16"]),

@@ -52,6 +52,7 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
   const std::int64_t each_dq = query_blocks_ * block_rows * padded_D_;
   parts_ = parts_of(problem, S * z.H * each_dq);
   by_heads_ = parts_ == 1 && (S * z.G >= 4 * threads || S * z.G % threads == 0);
+  short_ = shortens(problem, isa, geometry, narrow);
   whole_ = !wants_notes(problem);
   biased_ = problem.from.key_bias || geometry.has_bias();
   wants_db_ = problem.from.key_bias || geometry.wants_db();
@@ -97,6 +98,9 @@ Backward::Room Backward::take_room(Arena& arena) const {
     *line = arena.take<float>(padded_rows);
   for (auto* tile : {&room.weights, &room.d_scores})
     *tile = arena.take<float>(narrow_ ? 0 : padded_rows, gradient_stride);
+  const std::int64_t few = short_ ? std::min(short_keys, p_.longest_m) : 0;
+  room.value_lines = arena.take<float>(few, E);
+  room.scratch = arena.take<float>(short_ ? isa_.short_backward_scratch(few, D, E) : 0);
   return room;
 }
 
@@ -129,11 +133,15 @@ void Backward::run(const Gradients& to, Executor* threads) {
     for (auto* array : {&dr_, &span_db_}) std::fill(array->begin(), array->end(), 0.0f);
     each(threads, S * G * parts_, [&](std::int64_t i, int t) {
       const std::int64_t s = i / (G * parts_), g = i / parts_ % G;
+      if (is_short(s)) {
+        if (i % parts_ == 0) run_short(to, s, g, t);
+        return;
+      }
       run_part(to, {s, g, span, i % parts_, 0, 0, t});
       if (by_heads_) finish_queries(to, {s, g * p_.heads_per_key(), span}, t);
     });
     each(threads, by_heads_ ? 0 : S * G, [&](std::int64_t i, int t) {
-      finish_queries(to, {i / G, i % G * p_.heads_per_key(), span}, t);
+      if (!is_short(i / G)) finish_queries(to, {i / G, i % G * p_.heads_per_key(), span}, t);
     });
   }
   const View& given = p_.from.metric;

@@ -28,6 +28,9 @@ class Backward {
 
   /// Whether the rows' notes are looked at.
   static bool wants_notes(const Problem& problem);
+  /// Whether short sequences go to softmax_short_backward(), which wants no notes.
+  static bool shortens(const Problem& problem, const Kernels& isa, const Geometry& geometry,
+                       const NarrowKernels* narrow);
   /// After Geometry::estimate() and the notes.
   void run(const Gradients& to, Executor* threads);
 
@@ -56,7 +59,8 @@ class Backward {
     std::span<float> low, minus_delta;   // (block_rows, padded)
     std::span<float> inverse, dr, last;  // likewise
     std::span<float> weights, d_scores;
-    std::span<float> dk, dv;  // column panels, block by block
+    std::span<float> dk, dv;                // column panels, block by block
+    std::span<float> value_lines, scratch;  // (short_keys, E) and more, for short sequences
     NarrowRoom narrow;
   };
   /// Some keys of a head against the queries of a span.
@@ -78,6 +82,11 @@ class Backward {
   void meet_queries(const Gradients& to, const Meeting& at, const Work& work, Room& room);
   void pack_queries(const Gradients& to, const Meeting& at, std::int64_t first, std::int64_t rows,
                     Room& room);
+  // short_backward.cpp
+  bool is_short(std::int64_t s) const { return short_ && geometry_.tokens(s).at.M <= short_keys; }
+  void run_short(const Gradients& to, std::int64_t s, std::int64_t g, int thread);
+  void finish_short_rows(const Gradients& to, const Meeting& at, std::int64_t first,
+                         std::int64_t rows, bool plain, int thread);
   // narrow_backward.cpp
   NarrowRoom take_narrow(Arena& arena) const;
   void pack_narrow(const Work& work, Room& room);
@@ -123,6 +132,7 @@ class Backward {
   std::int64_t padded_D_, padded_E_, padded_L_;
   std::int64_t parts_, query_blocks_;
   bool by_heads_;  // whether a thread takes whole heads
+  bool short_;     // whether short sequences have a pass of their own
   bool whole_;     // one key block has all keys: it needs no notes
   bool biased_, wants_db_, wants_dr_, wants_dm_, late_;
   std::span<float> dq_, dm_;  // (sequences, H, parts, query_blocks) column panels; by heads

@@ -176,7 +176,8 @@ void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
   if (problem.match_dot) match_dot(geometry, problem, isa, arena, threads);
   const NarrowKernels* narrow = narrow_for(problem, chosen_narrow());
   const NoteTaker taker(problem, isa, geometry, weigher, notes, to.d_o, narrow);
-  if (!Backward::wants_notes(problem)) {
+  if (!Backward::wants_notes(problem) ||
+      (problem.longest_m <= short_keys && Backward::shortens(problem, isa, geometry, narrow))) {
     // all there is to know is found on the way
   } else if (taker.knows(saved)) {
     const std::int64_t H = problem.size.H, spans = geometry.spans();

@@ -107,6 +107,22 @@ struct BackwardBlock {
   const float* dm_lines;  // column panels like q
 };
 
+/// One query block against all keys, backwards, where softmax_short() goes forwards. Nothing is
+/// packed.
+struct ShortBackward {
+  const float *q, *d_o;        // (rows,D), (rows,E)
+  const float *keys, *values;  // (n,D), (n,E)
+  const std::int64_t* sees;    // (rows)
+  bool causal;
+  bool joins;         // dk and dv are added to what is there
+  float scale, back;  // of q, of dq
+  std::int64_t rows, n, D, E;
+  float* scratch;  // short_backward_scratch() floats
+  float* dq;       // (rows,D) back times sum_j ds_ij k_j
+  float* dk;       // (n,D) sum_i ds_ij scale q_i
+  float* dv;       // (n,E)
+};
+
 struct DecodeKernels;  // decode_row.hpp
 
 /// Packed keys as a full metric sees them: z = W (x - centre), in panels of their own.
@@ -137,6 +153,8 @@ struct Kernels {
   /// The same where keys (n,D) and values (n,E) lie in lines of whole vectors and nothing but
   /// products are scores: m = nullptr, r = 0, n <= short_keys.
   void (*softmax_short)(const ForwardBlock& block);
+  std::int64_t (*short_backward_scratch)(std::int64_t n, std::int64_t D, std::int64_t E);
+  void (*softmax_short_backward)(const ShortBackward& block);
   void (*softmax_backward)(const BackwardBlock& block);
   void (*relu2_forward)(const ForwardBlock& block);
   void (*relu2_backward)(const BackwardBlock& block);

@@ -36,6 +36,10 @@ static inline int rows_of_tile(const ForwardBlock& block, long r0) {
 std::int64_t short_scratch(std::int64_t D);
 void softmax_short(const ForwardBlock& block);
 
+// softmax_short_backward.cpp
+std::int64_t short_backward_scratch(std::int64_t n, std::int64_t D, std::int64_t E);
+void softmax_short_backward(const ShortBackward& block);
+
 static std::int64_t forward_scratch(std::int64_t D, std::int64_t E) {
   const long usual = query_scratch(D, E) + block_rows * (3 + 5 * lanes), few = short_scratch(D);
   return usual > few ? usual : few;
@@ -308,6 +312,8 @@ const Kernels kernels = {.name = FOCI_NAME_OF(FOCI_ISA),
                          .row_dots = row_dots,
                          .softmax_forward = softmax_forward,
                          .softmax_short = softmax_short,
+                         .short_backward_scratch = short_backward_scratch,
+                         .softmax_short_backward = softmax_short_backward,
                          .softmax_backward = softmax_backward,
                          .relu2_forward = relu2_forward,
                          .relu2_backward = relu2_backward,

@@ -11,10 +11,7 @@ namespace foci::cpu::FOCI_ISA {
 
 #include "cpu/tile.hpp"
 
-static constexpr float hidden = -1e29f;
-
-/// Tiles of fewer rows for what is left over.
-static constexpr int rest = tile_rows % 3 == 0 ? tile_rows / 3 : tile_rows / 2;
+#include "cpu/short_tile.hpp"
 
 /// A panel of queries at work.
 struct Short {
@@ -32,37 +29,6 @@ std::int64_t short_scratch(std::int64_t D) {
   return (short_keys + tile_rows) * (padded(D, panel) + panel) + D * panel;
 }
 
-static void copy_keys(const Short& at) {
-  const ForwardBlock& block = at.block;
-  pack_columns(at.keys, block.keys, block.n, at.key_rows, block.D);
-  for (long d = 0; d < block.D && block.n > 0; d += panel) {
-    float* lines = at.keys + d * at.key_rows;
-    for (long j = block.n; j < at.key_rows; ++j) {
-      for (long x = 0; x < panel; x += lanes)
-        store(lines + j * panel + x, load(lines + (block.n - 1) * panel + x));
-    }
-  }
-}
-
-/// Queries as lanes; those that are not there are zero.
-template <int Vectors>
-static void turn_queries(const Short& at) {
-  const ForwardBlock& block = at.block;
-  for (long v = 0; v < Vectors; ++v) {
-    const long row = at.first + v * lanes, left = block.rows - row;
-    const float* lines = block.q + row * block.D;
-    for (long d = 0; d < block.D; d += lanes) {
-      V x[lanes];
-#pragma GCC unroll 16
-      for (long i = 0; i < lanes; ++i)
-        x[i] = i < left ? mul(all(block.scale), load(lines + i * block.D + d)) : all(0.0f);
-      transpose(x);
-#pragma GCC unroll 16
-      for (long i = 0; i < lanes; ++i) store(at.q + (d + i) * panel + v * lanes, x[i]);
-    }
-  }
-}
-
 /// Scores of at most `Rows` keys, and what they do to the maxima.
 template <int Rows, int Vectors>
 static void score(Short& at, long key, long count) {
@@ -71,12 +37,7 @@ static void score(Short& at, long key, long count) {
   }
   const ForwardBlock& block = at.block;
   V c[Rows][Vectors];
-#pragma GCC unroll 32
-  for (int t = 0; t < Rows * Vectors; ++t) c[t / Vectors][t % Vectors] = all(0.0f);
-  for (long d = 0; d < block.D; d += panel) {
-    multiply<Rows, Vectors, panel, 1>(c, at.keys + d * at.key_rows + key * panel, at.q + d * panel,
-                                      panel, block.D - d < panel ? block.D - d : panel);
-  }
+  products(c, at.keys + key * panel, at.key_rows, at.q, block.D);
   if (block.biased) {
 #pragma GCC unroll 32
     for (int t = 0; t < Rows * Vectors; ++t) {
@@ -85,14 +46,7 @@ static void score(Short& at, long key, long count) {
     }
   }
   const long end = key + Rows < block.n ? key + Rows : block.n;
-  if (block.causal && at.sees[0] < float(end)) {
-#pragma GCC unroll 32
-    for (int t = 0; t < Rows * Vectors; ++t) {
-      V& x = c[t / Vectors][t % Vectors];
-      x = where_above(load(at.sees + t % Vectors * lanes), all(float(key + t / Vectors)), x,
-                      all(10 * hidden));
-    }
-  }
+  if (block.causal && at.sees[0] < float(end)) hide(c, at.sees, key, 10 * hidden);
 #pragma GCC unroll 2
   for (int v = 0; v < Vectors; ++v) {
     V top = load(at.top + v * lanes);
@@ -198,8 +152,7 @@ static void weigh(Short& at, long n, long v) {
   if constexpr (Statistics) find_statistics(at.block, of, row);
 }
 
-/// Outputs of at most `Rows` rows, `Vectors` vectors of them. Causal rows stop where they see no
-/// further: an unseen value is not even multiplied with 0, for it may be infinite.
+/// Outputs of at most `Rows` rows, `Vectors` vectors of them.
 template <int Rows, int Vectors>
 static void gather(const Short& at, long row, long count, long e) {
   if constexpr (Rows > rest) {
@@ -211,15 +164,7 @@ static void gather(const Short& at, long row, long count, long e) {
   V c[Rows][Vectors];
 #pragma GCC unroll 32
   for (int t = 0; t < Rows * Vectors; ++t) c[t / Vectors][t % Vectors] = all(0.0f);
-  multiply<Rows, Vectors, 1, panel>(c, at.weights + row, block.values + e, block.E, common);
-  for (long j = common; j < last; ++j) {
-    const float *p = at.weights + j * panel + row, *v = block.values + j * block.E + e;
-#pragma GCC unroll 32
-    for (int t = 0; t < Rows * Vectors; ++t) {
-      V& x = c[t / Vectors][t % Vectors];
-      if (sees[t / Vectors] > j) x = fma(all(p + t / Vectors), load(v + t % Vectors * lanes), x);
-    }
-  }
+  sum_seen(c, at.weights + row, block.values + e, block.E, sees, common, last);
   float* o = block.o + (at.first + row) * block.E + e;
 #pragma GCC unroll 32
   for (int t = 0; t < Rows * Vectors; ++t) {
@@ -240,7 +185,7 @@ static void attend_panel(Short& at) {
     at.sees[i] = float(block.sees[at.first + (i < width ? i : width - 1)]);
     at.top[i] = -INFINITY;
   }
-  turn_queries<Vectors>(at);
+  turn_lines<Vectors>(at.q, block.q + at.first * block.D, block.scale, left, block.D);
   for (long j = 0; j < n; j += rows) score<rows, Vectors>(at, j, n - j < rows ? n - j : rows);
   for (long v = 0; v < Vectors; ++v)
     block.statistics ? weigh<true>(at, n, v) : weigh<false>(at, n, v);
@@ -258,7 +203,7 @@ void softmax_short(const ForwardBlock& block) {
   Short at = {block, block.scratch, padded(block.n, rest), nullptr, nullptr, 0, {}, {}, {}};
   at.q = at.keys + at.key_rows * padded(block.D, panel);
   at.weights = at.q + block.D * panel;
-  copy_keys(at);
+  copy_lines(at.keys, block.keys, block.n, at.key_rows, block.D);
   for (; at.first < block.rows; at.first += panel)
     block.rows - at.first > lanes ? attend_panel<2>(at) : attend_panel<1>(at);
 }

@@ -4,6 +4,9 @@
 // masks, biases, causality, and what must not change a bit.
 #include "three.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 namespace foci {
 namespace {
 
@@ -116,6 +119,49 @@ TEST(CpuShort, infinities_to_come_change_no_bit) {
     for (std::int64_t i = 0; i < seen; ++i)
       ASSERT_EQ(before["lse"].data<float>()[i], after["lse"].data<float>()[i]) << i;
     EXPECT_TRUE(std::isnan(after["o"].data<float>()[N * D - 1]));
+  });
+}
+
+TEST(CpuShort, gradients_keep_to_what_is_seen) {
+  const std::int64_t N = 45, D = 16, seen = 19;
+  const Options how{.causal = true};
+  on_every_isa([&] {
+    const Case c{"short", 1, 1, 1, N, N, D, D};
+    Made plain(c, 3, DType::f32), before(c, 3, DType::f32), after(c, 3, DType::f32);
+    for (const char* name : {"k", "v"})  // what the first rows do not see
+      std::fill_n(after[name].data<float>() + seen * D, (N - seen) * D, INFINITY);
+    for (const char* name : {"q", "d_o"})  // rows that do not see the last keys
+      std::fill_n(before[name].data<float>(), seen * D, NAN);
+    for (Made* made : {&plain, &before, &after}) run_on(*made, how, nullptr);
+    for (std::int64_t i = 0; i < seen * D; ++i)
+      ASSERT_EQ(plain["dq"].data<float>()[i], after["dq"].data<float>()[i]) << i / D;
+    for (const char* name : {"dk", "dv"}) {
+      for (std::int64_t i = seen * D; i < N * D; ++i)
+        ASSERT_EQ(plain[name].data<float>()[i], before[name].data<float>()[i]) << name << i / D;
+      EXPECT_TRUE(std::isnan(before[name].data<float>()[0]));
+    }
+  });
+}
+
+TEST(CpuShort, holds_with_a_metric_of_its_own) {
+  for (const bool causal : {false, true}) {
+    const Options how{.metric = LayerChange{}, .causal = causal};
+    Three three({"short", 2, 4, 2, 37, 37, 32, 32, Masked::holes}, DType::f32);
+    three.answer(how);
+    on_every_isa([&] {
+      Rule rule;
+      three.compare(how, rule);
+      rule.expect(causal ? "causal" : "plain");
+    });
+  }
+}
+
+TEST(CpuShort, takes_halves) {
+  on_every_isa([] {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      Three three({"short", 1, 4, 2, 60, 60, 32, 16, Masked::holes}, dtype);
+      three.compare({}, "halves");
+    }
   });
 }
 
