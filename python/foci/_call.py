@@ -57,6 +57,14 @@ class Prepared(NamedTuple):
     how: str
 
 
+FIELDS = Prepared._fields
+
+
+def changed(p: Prepared, **parts: Any) -> Prepared:
+    """Prepared._replace, in words that torch.compile follows."""
+    return Prepared(*[parts.get(name, part) for name, part in zip(FIELDS, p)])
+
+
 def prepare(
     call: str, q: Tensor, k: Tensor, v: Tensor, known: Dict[str, Any], rest: Dict[str, Any]
 ) -> Prepared:
@@ -97,10 +105,11 @@ def prepare(
         name, given, settings = _estimates.paired(
             call, prepared, pairs, name, settings, weighting, scale, causal
         )
-        prepared = prepared._replace(metric=given)
+        prepared = changed(prepared, metric=given)
     if isinstance(scale, int):
         scale = float(scale)
-    return prepared._replace(how=_settings.text(name, weighting, settings, scale, causal, backend))
+    how = _settings.text(name, weighting, settings, scale, causal, backend)
+    return changed(prepared, how=how)
 
 
 OTHERS = (
@@ -228,7 +237,8 @@ def _align(call: str, p: Prepared, align: Optional[str], metric: str) -> Prepare
             "queries"
         )
     if keys > queries:
-        return p._replace(
+        return changed(
+            p,
             k=p.k[:, :, :queries],
             v=p.v[:, :, :queries],
             v_prev=None if p.v_prev is None else p.v_prev[:, :, :queries],
@@ -240,7 +250,8 @@ def _align(call: str, p: Prepared, align: Optional[str], metric: str) -> Prepare
     mask = p.key_mask
     if mask is None:
         mask = torch.ones(p.q.size(0), keys, dtype=torch.bool, device=p.q.device)
-    return p._replace(
+    return changed(
+        p,
         k=pad(p.k, (0, 0, 0, more)),
         v=pad(p.v, (0, 0, 0, more)),
         v_prev=None if p.v_prev is None else pad(p.v_prev, (0, 0, 0, more)),

@@ -135,7 +135,7 @@ def paired(
     through = left.pop("metric_grad", "detached") == "through"
     left.pop("allow_leak", None)
     # The operators judge what does not belong; the given metric below would not.
-    _ops.check_settings(_settings.text(name, weighting, settings, scale, causal))
+    _ops.judge(_settings.text(name, weighting, settings, scale, causal))
     scope = left.pop("scope", "prefix" if causal else "sequence")
     if name in CHANGES:
         if p.v_prev is None:

@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 
@@ -75,10 +75,11 @@ def read(path: Path) -> Build:
 
 def running() -> Build:
     """The torch of this process, in the same words."""
+    abi: Any = torch.compiled_with_cxx11_abi
     return Build(
         foci="",
         torch=str(torch.__version__),
-        cxx11=bool(torch._C._GLIBCXX_USE_CXX11_ABI),
+        cxx11=bool(abi()),
         cuda=torch.version.cuda,
     )
 

@@ -140,7 +140,8 @@ class MetricState(nn.Module):
         if self.metric == "learned-full":
             lower = _estimates.wide(self.metric_factor).tril()
             with in_full_precision(lower):
-                return (lower @ lower.transpose(-2, -1))[None]
+                product = lower @ lower.transpose(-2, -1)
+            return product[None]
         if self.metric == "random":
             return self.metric_drawn[None, :, None, :]
         if self.scope != "running":

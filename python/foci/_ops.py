@@ -52,5 +52,12 @@ def check_settings(how: str) -> str:
     return str(_torch.ops.foci.check_settings(how))
 
 
+def judge(how: str) -> None:
+    """check_settings for its ValueError; not while torch traces, to whom a text is no output."""
+    compiler: Any = getattr(torch, "compiler", None)
+    if compiler is None or not compiler.is_compiling():
+        check_settings(how)
+
+
 def load_library(path: str) -> None:
     _torch.ops.load_library(path)

@@ -107,7 +107,7 @@ def written(name: str, value: object) -> str:
         raise TypeError(
             f"foci: {name} is a {type(value).__name__}; it must be a word, a number or a bool"
         )
-    if word.split() != [word] or "=" in word:
+    if not word or " " in word or "=" in word:
         raise ValueError(f"foci: {name} is '{word}'; a setting is one word or number")
     return f"{name}={word}"
 
@@ -128,4 +128,4 @@ def text(
         named["causal"] = True
     if backend != "auto":
         named["backend"] = backend
-    return " ".join(written(name, value) for name, value in named.items())
+    return " ".join([written(name, value) for name, value in named.items()])

@@ -168,7 +168,6 @@ def attend(
     o = stats.o
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
         o, _ = _ops.attend(*call)
-        stats = stats._replace(o=o.detach())
     if return_lse:
         assert stats.lse is not None
         return o, stats.lse, stats

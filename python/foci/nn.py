@@ -176,14 +176,13 @@ class Attention(MetricState):
                 "use key_mask.bool()"
             )
         parts = [self.heads * self.head_dim] + 2 * [self.kv_heads * self.head_dim]
-        q, k, v = (
+        q, k, v = [
             part.unflatten(2, (-1, self.head_dim)).transpose(1, 2)
             for part in self.qkv(x).split(parts, dim=2)
-        )
+        ]
         if self.how.rotary_pairs is not None:
-            q, k = (
-                rotated(part, first, self.how.rotary_pairs, self.how.rotary_base) for part in (q, k)
-            )
+            pairs, base = self.how.rotary_pairs, self.how.rotary_base
+            q, k = rotated(q, first, pairs, base), rotated(k, first, pairs, base)
         return Projected(q, k, v, v_prev, key_mask)
 
     def _check_below(self, v_prev: Optional[Tensor]) -> None:

@@ -18,7 +18,7 @@ MINOR = ".".join(torch.__version__.split("+")[0].split(".")[:2])
 
 def here(**other):
     """build.json of a library that fits."""
-    abi = "cxx11" if torch._C._GLIBCXX_USE_CXX11_ABI else "pre-cxx11"
+    abi = "cxx11" if torch.compiled_with_cxx11_abi() else "pre-cxx11"
     return {"foci": "0.1.0", "torch": torch.__version__, "torch_abi": abi, "cuda": None, **other}
 
 
@@ -83,7 +83,7 @@ def test_another_torch(tmp_path):
 
 
 def test_another_abi(tmp_path):
-    mine = torch._C._GLIBCXX_USE_CXX11_ABI
+    mine = torch.compiled_with_cxx11_abi()
     other = "pre-cxx11" if mine else "cxx11"
     message = imported(library=folder(tmp_path, here(torch_abi=other)))
     remedy(message)
