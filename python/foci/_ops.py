@@ -52,11 +52,24 @@ def check_settings(how: str) -> str:
     return str(_torch.ops.foci.check_settings(how))
 
 
+def compiling() -> bool:
+    """Whether torch.compile or torch.export is tracing."""
+    compiler: Any = getattr(torch, "compiler", None)
+    return compiler is not None and bool(compiler.is_compiling())
+
+
 def judge(how: str) -> None:
     """check_settings for its ValueError; not while torch traces, to whom a text is no output."""
-    compiler: Any = getattr(torch, "compiler", None)
-    if compiler is None or not compiler.is_compiling():
+    if not compiling():
         check_settings(how)
+
+
+def constant(number: Any) -> Any:
+    """A number that goes into a text: a compiled graph holds for this one, and is made again for
+    another."""
+    if compiling():
+        return _torch.fx.experimental.symbolic_shapes.guard_scalar(number)
+    return number
 
 
 def load_library(path: str) -> None:

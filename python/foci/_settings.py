@@ -8,6 +8,8 @@ import difflib
 import sys
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, TypedDict, Union
 
+from . import _ops
+
 if sys.version_info >= (3, 11):
     from typing import Literal, Unpack
 else:
@@ -100,7 +102,7 @@ def written(name: str, value: object) -> str:
     if isinstance(value, bool):
         word = "true" if value else "false"
     elif isinstance(value, (int, float)):
-        word = str(value)
+        word = str(_ops.constant(value))
     elif isinstance(value, str):
         word = value
     else:

@@ -103,6 +103,20 @@ def test_compiled_without_graph_breaks(name, dynamic):
             assert torch.equal(mine, eager)
 
 
+@pytest.mark.parametrize("dynamic", [None, False, True])
+def test_numbers_may_change_between_calls(dynamic):
+    torch._dynamo.reset()
+
+    def call(q, k, v, scale, period):
+        how = dict(metric="key-covariance", is_causal=True, period=period)
+        return foci.attend(q, k, v, scale=scale, **how)
+
+    compiled = torch.compile(call, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    q, k, v, _ = (x.detach() for x in draw(dtype=torch.float32))
+    for scale, period in ((0.5, 2), (0.25, 3), (0.125, 2), (1, 4)):
+        assert torch.equal(compiled(q, k, v, scale, period), call(q, k, v, scale, period))
+
+
 def test_compiled_by_inductor():
     torch._dynamo.reset()
 
