@@ -47,7 +47,7 @@ class Mechanism:
         if lowest and metric in CHANGES:
             for name in ("reduce", "normalize", "scope", "metric_grad", "allow_leak"):
                 self.settings.pop(name, None)
-            scope = None
+            scope, self.momentum = None, 0.99
         self.full = self.metric in ("key-covariance", "learned-full")
         self.compares = self.metric in CHANGES
         self.scope = self._scope(scope)

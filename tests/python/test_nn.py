@@ -112,6 +112,8 @@ def test_the_lowest_layer_is_dot(metric):
     x, _ = batch()
     assert torch.equal(lowest(x)[0], dot(x)[0])
     assert lowest.how.text == dot.how.text
+    running = make(metric, lowest=True, scope="running", momentum=0.5, causal=True)
+    assert running.how.text == dot.how.text and "running_m" not in running.state_dict()
 
 
 def test_other_metrics_ignore_the_layer_below():
