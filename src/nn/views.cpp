@@ -82,10 +82,6 @@ Inputs Tensors::views() const {
 
 View view_of(std::string_view name, const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  if (tensor.layout() != at::kStrided) {
-    throw InvalidArgument(
-        fmt::format("{} is a sparse tensor; it must be dense: {}.to_dense()", name, name));
-  }
   const std::optional<DType> dtype = dtype_of(tensor.scalar_type());
   if (!dtype) {
     throw InvalidArgument(

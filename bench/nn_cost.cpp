@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What nn::attend costs beside the core call it makes: both on the same tensors, in turns, checked
+// for the same bits first. Prints one JSON object a shape.
+#include <foci/attention.hpp>
+#include <foci/executor.hpp>
+#include <foci/nn.hpp>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+namespace {
+
+using namespace foci;
+
+View f32(const at::Tensor& x) {
+  return View(x.data_ptr(), DType::f32, std::span(x.sizes().data(), x.sizes().size()));
+}
+
+/// The median of `turns` runs of `calls` calls each, in microseconds a call.
+struct Timed {
+  std::vector<double> turns;
+
+  template <class F>
+  void turn(int calls, F&& f) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) f();
+    const std::chrono::duration<double, std::micro> spent =
+        std::chrono::steady_clock::now() - begin;
+    turns.push_back(spent.count() / calls);
+  }
+  double median() {
+    std::sort(turns.begin(), turns.end());
+    return turns[turns.size() / 2];
+  }
+};
+
+/// B1 H3 D64, as in a small vision transformer.
+void measure(std::int64_t N, const Options& how, const char* metric) {
+  const at::Tensor q = at::randn({1, 3, N, 64}), k = at::randn({1, 3, N, 64}),
+                   v = at::randn({1, 3, N, 64}), below = at::randn({1, 3, N, 64});
+  const bool compares = std::holds_alternative<LayerChange>(how.metric);
+  Inputs in{.q = f32(q), .k = f32(k), .v = f32(v)};
+  if (compares) in.v_prev = f32(below);
+  nn::Extras extras;
+  if (compares) extras.v_prev = below;
+  const at::Tensor o = at::empty_like(q), lse = at::empty({1, 3, N});
+  std::vector<std::byte> workspace(need(in, how).workspace);
+  const Call call{.workspace = workspace};
+  const auto core = [&] { attend({.o = f32(o), .lse = f32(lse)}, in, how, call); };
+  core();
+  const bool same = nn::attend(q, k, v, extras, how).equal(o);
+  const at::Tensor leaf = q.clone().requires_grad_();
+  Timed alone, torch, recorded;
+  const int calls = N < 100 ? 500 : 50;
+  for (int turn = 0; turn < 21; ++turn) {
+    alone.turn(calls, core);
+    torch.turn(calls, [&] { nn::attend(q, k, v, extras, how); });
+    recorded.turn(calls, [&] { nn::attend(leaf, k, v, extras, how); });
+  }
+  fmt::print(
+      "{{\"shape\": [1, 3, {}, 64], \"metric\": \"{}\", \"same_bits\": {}, \"core_us\": {:.2f}, "
+      "\"nn_us\": {:.2f}, \"nn_recorded_us\": {:.2f}}}\n",
+      N, metric, same, alone.median(), torch.median(), recorded.median());
+}
+
+}  // namespace
+
+int main() {
+  at::set_num_threads(1);
+  for (const std::int64_t N : {16, 64, 197}) {
+    measure(N, {}, "dot");
+    measure(N, {.metric = LayerChange{}}, "layer-change");
+  }
+}

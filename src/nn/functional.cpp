@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// nn::attend and nn::measure: options become the operators' text, torch's errors foci's.
+#include <foci/nn.hpp>
+
+#include "nn/ops.hpp"
+
+#include <foci/settings.hpp>
+
+#include <fmt/format.h>
+
+namespace foci::nn {
+namespace {
+
+/// Sparse tensors are met here: the dispatcher has no words for them.
+Tensors gathered(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                 const Extras& extras) {
+  const Tensors from{q,
+                     k,
+                     v,
+                     extras.v_prev,
+                     extras.key_mask,
+                     extras.key_bias,
+                     extras.metric,
+                     extras.q_offsets,
+                     extras.k_offsets};
+  from.each([](std::string_view name, const at::Tensor& tensor) {
+    if (name.size() == 1 && !tensor.defined()) {
+      throw InvalidArgument(fmt::format("{} is missing", name));
+    }
+    if (tensor.defined() && tensor.layout() != at::kStrided) {
+      throw InvalidArgument(
+          fmt::format("{} is a sparse tensor; it must be dense: {}.to_dense()", name, name));
+    }
+  });
+  return from;
+}
+
+/// What the operators throw for Python, as it was.
+template <class F>
+auto untranslated(F&& f) {
+  try {
+    return f();
+  } catch (const c10::ValueError& error) {
+    throw InvalidArgument(error.what_without_backtrace());
+  } catch (const c10::NotImplementedError& error) {
+    throw Unsupported(error.what_without_backtrace());
+  }
+}
+
+std::string text_of(const Options& how) { return to_text(settings_of(how)); }
+
+at::Tensor or_undefined(const at::Tensor& tensor) {
+  return tensor.dim() > 1 ? tensor : at::Tensor();
+}
+
+}  // namespace
+
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const Extras& extras, const Options& how) {
+  const Tensors from = gathered(q, k, v, extras);
+  return untranslated([&] { return std::get<0>(call_attend(from, text_of(how))); });
+}
+
+Statistics measure(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                   const Extras& extras, const Options& how) {
+  const Tensors from = gathered(q, k, v, extras);
+  return untranslated([&]() -> Statistics {
+    const auto [o, lse, concentration, effective, entropy, largest, at, metric] =
+        call_measure(from, text_of(how));
+    return {o,  or_undefined(lse),   concentration, effective, or_undefined(entropy), largest,
+            at, or_undefined(metric)};
+  });
+}
+
+}  // namespace foci::nn
