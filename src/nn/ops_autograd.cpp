@@ -88,7 +88,20 @@ struct AttendBackward : torch::autograd::Function<AttendBackward> {
   }
 };
 
+bool nobody_records(const Tensors& from) {
+  if (!at::GradMode::is_enabled()) return true;
+  bool recorded = false;
+  from.each([&](std::string_view, const at::Tensor& tensor) {
+    recorded |= tensor.defined() && (tensor.requires_grad());
+  });
+  return !recorded;
+}
+
 Attended attend_autograd(const Tensors& t, const std::string& how) {
+  if (nobody_records(t)) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return call_attend(t, how);
+  }
   const variable_list out =
       t.spread([&](const auto&... tensor) { return Attend::apply(tensor..., how); });
   return {out[0], out[1]};
