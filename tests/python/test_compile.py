@@ -5,11 +5,10 @@ import pytest
 import torch
 from draws import apart, draw
 
-if not hasattr(torch, "compile") or not hasattr(torch.library, "opcheck"):
-    pytest.skip(
-        f"opcheck, compile and export need torch 2.4; this is {torch.__version__}",
-        allow_module_level=True,
-    )
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch, "compile") or not hasattr(torch.library, "opcheck"),
+    reason=f"opcheck, compile and export need torch 2.4; this is {torch.__version__}",
+)
 
 METRICS = {
     "dot": dict(),
