@@ -9,14 +9,23 @@ static constexpr int rest = tile_rows % 3 == 0 ? tile_rows / 3 : tile_rows / 2;
 
 /// Lines (n,D) as column panels of `rows` rows; the last line again and again.
 static void copy_lines(float* to, const float* from, long n, long rows, long D) {
-  pack_columns(to, from, n, rows, D);
-  for (long d = 0; d < D && n > 0; d += panel) {
-    float* lines = to + d * rows;
-    for (long j = n; j < rows; ++j) {
-      for (long x = 0; x < panel; x += lanes)
-        store(lines + j * panel + x, load(lines + (n - 1) * panel + x));
-    }
+  for (long d = 0; d < D; d += lanes, from += lanes) {
+    float* out = to + d / panel * panel * rows + d % panel;
+    for (long j = 0; j < n; ++j) store(out + j * panel, load(from + j * D));
+    for (long j = n; j < rows && n > 0; ++j) store(out + j * panel, load(from + (n - 1) * D));
   }
+}
+
+/// Some of lanes x lanes numbers, `scale` times them, as lanes.
+template <bool Some>
+FOCI_INLINE void turn(float* to, const float* from, float scale, long count, long D) {
+  V x[lanes];
+#pragma GCC unroll 16
+  for (long i = 0; i < lanes; ++i)
+    x[i] = !Some || i < count ? mul(all(scale), load(from + i * D)) : all(0.0f);
+  transpose(x);
+#pragma GCC unroll 16
+  for (long i = 0; i < lanes; ++i) store(to + i * panel, x[i]);
 }
 
 /// `scale` times (count,D) lines as lanes, [D][panel]; those that are not there are zero.
@@ -25,16 +34,17 @@ static void turn_lines(float* to, const float* from, float scale, long count, lo
   for (long v = 0; v < Vectors; ++v) {
     const long left = count - v * lanes;
     const float* lines = from + v * lanes * D;
+    float* out = to + v * lanes;
     for (long d = 0; d < D; d += lanes) {
-      V x[lanes];
-#pragma GCC unroll 16
-      for (long i = 0; i < lanes; ++i)
-        x[i] = i < left ? mul(all(scale), load(lines + i * D + d)) : all(0.0f);
-      transpose(x);
-#pragma GCC unroll 16
-      for (long i = 0; i < lanes; ++i) store(to + (d + i) * panel + v * lanes, x[i]);
+      left < lanes ? turn<true>(out + d * panel, lines + d, scale, left, D)
+                   : turn<false>(out + d * panel, lines + d, scale, left, D);
     }
   }
+}
+
+/// What the rows of a panel see, as floats; the last of them again and again.
+static void place_sees(float* to, const std::int64_t* sees, long rows) {
+  for (long i = 0; i < panel; ++i) to[i] = float(sees[i < rows ? i : rows - 1]);
 }
 
 /// c = a . b, a in column panels of `rows` rows at their first, b as lanes.

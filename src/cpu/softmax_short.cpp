@@ -22,6 +22,8 @@ struct Short {
   float* weights;  // [key][panel]: scores at first
   long first;      // row of lane 0
   float sees[panel], top[panel], inverse[panel];
+
+  explicit Short(const ForwardBlock& of) : block(of), first(0) {}
 };
 
 std::int64_t short_scratch(std::int64_t D);
@@ -181,10 +183,8 @@ static void attend_panel(Short& at) {
   constexpr int rows = Vectors == 1 ? tile_rows + rest : tile_rows;
   const long left = block.rows - at.first, width = left < panel ? left : panel;
   const long n = block.causal ? block.sees[at.first + width - 1] : block.n;
-  for (long i = 0; i < panel; ++i) {
-    at.sees[i] = float(block.sees[at.first + (i < width ? i : width - 1)]);
-    at.top[i] = -INFINITY;
-  }
+  if (block.causal) place_sees(at.sees, block.sees + at.first, width);
+  for (long v = 0; v < Vectors; ++v) store(at.top + v * lanes, all(-INFINITY));
   turn_lines<Vectors>(at.q, block.q + at.first * block.D, block.scale, left, block.D);
   for (long j = 0; j < n; j += rows) score<rows, Vectors>(at, j, n - j < rows ? n - j : rows);
   for (long v = 0; v < Vectors; ++v)
@@ -200,7 +200,9 @@ static void attend_panel(Short& at) {
 
 void softmax_short(const ForwardBlock& block);
 void softmax_short(const ForwardBlock& block) {
-  Short at = {block, block.scratch, padded(block.n, rest), nullptr, nullptr, 0, {}, {}, {}};
+  Short at(block);
+  at.keys = block.scratch;
+  at.key_rows = padded(block.n, rest);
   at.q = at.keys + at.key_rows * padded(block.D, panel);
   at.weights = at.q + block.D * panel;
   copy_lines(at.keys, block.keys, block.n, at.key_rows, block.D);

@@ -23,6 +23,7 @@ struct Short {
   long first;                 // row of lane 0
   float sees[panel], top[panel];
 
+  explicit Short(const ShortBackward& of) : block(of), first(0) {}
   float* at_hand(float* of) const { return of + first * key_rows; }
 };
 
@@ -193,10 +194,8 @@ static void differentiate_panel(Short& at) {
   constexpr int rows = Vectors == 1 ? tile_rows + rest : tile_rows;
   const long left = block.rows - at.first, width = left < panel ? left : panel;
   const long n = block.causal ? block.sees[at.first + width - 1] : block.n;
-  for (long i = 0; i < panel; ++i) {
-    at.sees[i] = float(block.sees[at.first + (i < width ? i : width - 1)]);
-    at.top[i] = -INFINITY;
-  }
+  if (block.causal) place_sees(at.sees, block.sees + at.first, width);
+  for (long v = 0; v < Vectors; ++v) store(at.top + v * lanes, all(-INFINITY));
   turn_lines<Vectors>(at.q_lanes, at.q + at.first * block.D, 1, left, block.D);
   turn_lines<Vectors>(at.o_lanes, block.d_o + at.first * block.E, 1, left, block.E);
   for (long j = 0; j < n; j += rows) score<rows, Vectors>(at, j, n - j < rows ? n - j : rows);
@@ -212,18 +211,9 @@ static void differentiate_panel(Short& at) {
 
 void softmax_short_backward(const ShortBackward& block);
 void softmax_short_backward(const ShortBackward& block) {
-  Short at = {block,
-              padded(block.n, rest),
-              block.scratch,
-              nullptr,
-              nullptr,
-              nullptr,
-              nullptr,
-              nullptr,
-              nullptr,
-              0,
-              {},
-              {}};
+  Short at(block);
+  at.keys = block.scratch;
+  at.key_rows = padded(block.n, rest);
   at.values = at.keys + at.key_rows * padded(block.D, panel);
   at.q = at.values + at.key_rows * padded(block.E, panel);
   at.q_lanes = at.q + block_rows * block.D;

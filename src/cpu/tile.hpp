@@ -23,7 +23,7 @@ static inline void pack_columns(float* to, const float* from, std::int64_t n, st
       for (; x + lanes <= width; x += lanes) store(to_line + x, load(line + x));
       for (; x < width; ++x) to_line[x] = line[x];
       for (; x % lanes != 0; ++x) to_line[x] = 0;
-      for (; x < panel; x += lanes) store(to_line + x, all(0.0f));
+      if (x < panel) store(to_line + x, all(0.0f));
     }
   }
 }
