@@ -16,6 +16,11 @@ namespace {
 
 int count_of(Executor* threads) { return threads ? threads->threads() : 1; }
 
+/// Kernels over bf16; looked for only where there is any.
+const NarrowKernels* narrow_of(const Problem& p) {
+  return p.from.q.dtype == DType::bf16 ? narrow_for(p, chosen_narrow()) : nullptr;
+}
+
 bool in_chunks(const Problem& p) { return chunked_serves(p.how.metric, p.how.weighting); }
 
 bool wants_statistics(const Outputs& to) {
@@ -136,7 +141,7 @@ std::size_t workspace(const Problem& problem, int threads) {
   Arena arena;
   Geometry geometry(arena, problem, isa, threads);
   const Notes notes = Notes::take(arena, problem, threads);
-  const NarrowKernels* narrow = narrow_for(problem, chosen_narrow());
+  const NarrowKernels* narrow = narrow_of(problem);
   Arena one = arena, other = arena;  // the two passes take turns
   const Forward forward(one, problem, isa, geometry, threads, narrow);
   const Backward backward(other, problem, isa, geometry, notes, threads, narrow);
@@ -155,7 +160,7 @@ void forward(const Outputs& to, const Problem& problem, std::span<std::byte> mem
   geometry.estimate(threads, to.metric || to.status);
   if (problem.match_dot) match_dot(geometry, problem, isa, arena, threads);
   geometry.write(to);
-  const NarrowKernels* narrow = narrow_for(problem, chosen_narrow());
+  const NarrowKernels* narrow = narrow_of(problem);
   Forward pass(arena, problem, isa, geometry, count_of(threads), narrow);
   pass.aim(to.o);
   const auto write = [&](const Forward::Result& result, int) { pass.write(to, result); };
@@ -174,7 +179,7 @@ void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
   Arena again = arena;
   geometry.estimate(threads, false);
   if (problem.match_dot) match_dot(geometry, problem, isa, arena, threads);
-  const NarrowKernels* narrow = narrow_for(problem, chosen_narrow());
+  const NarrowKernels* narrow = narrow_of(problem);
   const NoteTaker taker(problem, isa, geometry, weigher, notes, to.d_o, narrow);
   if (!Backward::wants_notes(problem) ||
       (problem.longest_m <= short_keys && Backward::shortens(problem, isa, geometry, narrow))) {

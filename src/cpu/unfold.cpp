@@ -136,6 +136,7 @@ void Backward::finish_head(const Gradients& to, std::int64_t s, std::int64_t g, 
 /// What was kept for late; masked keys get zeros, and so does v_prev when nothing goes there.
 void Backward::write_keys(const Gradients& to, std::int64_t s, std::int64_t g) const {
   const Tokens& tokens = geometry_.tokens(s);
+  if (tokens.n == tokens.at.M && !late_ && !to.dv_prev && !to.dkey_bias) return;
   const std::int64_t D = p_.size.D, E = p_.size.E, R = p_.heads_per_key();
   const Gathered gathered = late(s, g);
   std::int64_t kept = 0;
