@@ -1,259 +1,116 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mechanism flags to foci::Options and back, driven by which fields each struct of the variants
-// has.
+// Mechanism flags to foci::Options and back, in the library's own words (settings.hpp).
 #include "cli/mechanism.hpp"
 
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 
 #include <foci/attention.hpp>
+#include <foci/settings.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
-#include <utility>
+#include <iterator>
 #include <variant>
 
 namespace foci::cli {
 namespace {
 
-template <class Value>
-struct Named {
-  std::string_view name;
-  Value value;
-};
+constexpr std::string_view metric_only[] = {"form",       "reduce", "normalize", "scope",
+                                            "allow-leak", "ridge",  "prior",     "period",
+                                            "floor",      "layer",  "given",     "metric-grad"};
+constexpr std::string_view weighting_only[] = {"feature", "rate", "content", "rescale"};
+/// In the order in which they are written out.
+constexpr std::string_view of_metric[] = {"form",   "reduce",     "normalize",  "ridge", "prior",
+                                          "floor",  "layer",      "seed",       "given", "scope",
+                                          "period", "allow-leak", "metric-grad"};
+constexpr std::string_view of_weighting[] = {"feature", "rescale", "rate", "content"};
 
-constexpr Named<Form> forms[] = {{"product", Form::product}, {"distance", Form::distance}};
-constexpr Named<Reduce> reduces[] = {{"mean", Reduce::mean}, {"median", Reduce::median}};
-constexpr Named<Normalize> normalizes[] = {
-    {"max", Normalize::max}, {"mean", Normalize::mean}, {"none", Normalize::none}};
-constexpr Named<Scope> scopes[] = {{"sequence", Scope::sequence}, {"prefix", Scope::prefix}};
-constexpr Named<Extent> extents[] = {{"diagonal", Extent::diagonal}, {"full", Extent::full}};
-constexpr Named<Rescale> rescales[] = {
-    {"length", Rescale::length}, {"l1", Rescale::l1}, {"l2", Rescale::l2}, {"none", Rescale::none}};
-constexpr Named<Feature> features[] = {
-    {"elu1", Feature::elu1}, {"relu", Feature::relu}, {"exp", Feature::exp}};
-constexpr Named<MetricGrad> metric_grads[] = {{"detached", MetricGrad::detached},
-                                              {"through", MetricGrad::through}};
-constexpr Named<Backend> backends[] = {
-    {"ref", Backend::ref}, {"cpu", Backend::cpu}, {"cuda", Backend::cuda}};
-constexpr Named<DType> dtypes[] = {
-    {"f64", DType::f64}, {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}};
+/// What the library calls the setting of a flag.
+std::string setting_of(std::string_view flag) {
+  if (flag == "given") return "extent";
+  std::string name(flag);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 
 const std::string* text_of(const Words& words, std::string_view flag) {
   const auto found = words.find(std::string(flag));
   return found == words.end() ? nullptr : &found->second;
 }
 
-bool is_on(const Words& words, std::string_view flag) {
-  const std::string* text = text_of(words, flag);
-  return text != nullptr && *text == "true";
-}
-
-template <class Value, std::size_t count>
-void read(Value& to, const Words& words, std::string_view flag,
-          const Named<Value> (&names)[count]) {
-  const std::string* text = text_of(words, flag);
-  for (const auto& [name, value] : names) {
-    if (text != nullptr && *text == name) to = value;
-  }
-}
-
-template <class Value, std::size_t count>
-std::string name_in(const Named<Value> (&names)[count], Value value) {
-  for (const auto& [name, candidate] : names) {
-    if (candidate == value) return std::string(name);
-  }
-  return {};
-}
-
-/// Whether the struct of this metric or weighting has a place for the flag.
-template <class Choice>
-bool takes(std::string_view flag) {
-  if (flag == "form") return requires(Choice c) {
-      c.form;
-    };
-  if (flag == "reduce") return requires(Choice c) {
-      c.reduce;
-    };
-  if (flag == "normalize") return requires(Choice c) {
-      c.normalize;
-    };
-  if (flag == "scope" || flag == "allow-leak" || flag == "metric-grad") {
-    return requires(Choice c) { c.scope; };
-  }
-  if (flag == "ridge") return requires(Choice c) {
-      c.ridge;
-    };
-  if (flag == "prior") return requires(Choice c) {
-      c.prior;
-    };
-  if (flag == "period") return requires(Choice c) {
-      c.period;
-    };
-  if (flag == "floor") return requires(Choice c) {
-      c.floor;
-    };
-  if (flag == "layer") return requires(Choice c) {
-      c.layer;
-    };
-  if (flag == "given") return requires(Choice c) {
-      c.extent;
-    };
-  if (flag == "feature") return requires(Choice c) {
-      c.feature;
-    };
-  if (flag == "rate") return requires(Choice c) {
-      c.rate;
-    };
-  if (flag == "content") return requires(Choice c) {
-      c.content;
-    };
-  if (flag == "rescale") return requires(Choice c) {
-      c.rescale;
-    };
-  return false;
-}
-
-constexpr std::string_view metric_only[] = {"form",       "reduce", "normalize", "scope",
-                                            "allow-leak", "ridge",  "prior",     "period",
-                                            "floor",      "layer",  "given",     "metric-grad"};
-constexpr std::string_view weighting_only[] = {"feature", "rate", "content", "rescale"};
-
-/// Calls visit(Choice{}) for every alternative of the variant.
-template <class Variant, class Visit, std::size_t... I>
-void for_each_choice(Visit&& visit, std::index_sequence<I...>) {
-  (visit(std::variant_alternative_t<I, Variant>{}), ...);
-}
-template <class Variant, class Visit>
-void for_each_choice(Visit&& visit) {
-  for_each_choice<Variant>(visit, std::make_index_sequence<std::variant_size_v<Variant>>{});
-}
-
 template <class Variant>
-Variant chosen(const Words& words, std::string_view flag) {
-  Variant choice;
+std::string chosen_name(const Words& words, std::string_view flag) {
   const std::string* text = text_of(words, flag);
-  for_each_choice<Variant>([&](auto candidate) {
-    if (text != nullptr && *text == candidate.name) choice = candidate;
-  });
-  return choice;
+  return std::string(text ? *text : std::variant_alternative_t<0, Variant>::name);
 }
 
-template <class Variant>
-std::vector<std::string> takers(std::string_view flag) {
-  std::vector<std::string> names;
-  for_each_choice<Variant>([&](auto candidate) {
-    if (takes<decltype(candidate)>(flag)) names.emplace_back(candidate.name);
-  });
-  return names;
+bool fits(const std::string& choice, std::string_view flag) {
+  const auto names = foci::owners(setting_of(flag));
+  return std::find(names.begin(), names.end(), choice) != names.end();
 }
 
-template <class Variant>
-bool fits(const Variant& choice, std::string_view flag) {
-  return std::visit([&](const auto& c) { return takes<std::decay_t<decltype(c)>>(flag); }, choice);
-}
-
-template <class Variant, std::size_t count>
-void refuse_misfits(const Words& words, const Variant& choice, std::string_view kind,
+template <std::size_t count>
+void refuse_misfits(const Words& words, const std::string& choice, std::string_view kind,
                     const std::string_view (&flags)[count]) {
   for (const std::string_view flag : flags) {
     const std::string* text = text_of(words, flag);
     if (text == nullptr || *text == "false" || fits(choice, flag)) continue;
-    const auto name = std::visit([](const auto& c) { return c.name; }, choice);
     throw Misuse(fmt::format("--{} belongs to --{} {}; the {} is {}", flag, kind,
-                             fmt::join(takers<Variant>(flag), ", "), kind, name));
+                             fmt::join(owners(flag), ", "), kind, choice));
   }
 }
 
-template <class M>
-void fill_metric(M& metric, const Words& words) {
-  const auto number = [&](std::string_view flag, auto& to) {
-    if (const std::string* text = text_of(words, flag)) to = to_number(*text);
+/// The words that are settings of the mechanism; those left at "false" belong everywhere.
+Settings settings_in(const Words& words, const std::string& metric, const std::string& weighting) {
+  Settings settings{{"metric", metric}, {"weighting", weighting}};
+  const auto take = [&](std::string_view flag) {
+    if (const std::string* text = text_of(words, flag)) settings[setting_of(flag)] = *text;
   };
-  const auto count = [&](std::string_view flag, std::int64_t& to) {
-    if (const std::string* text = text_of(words, flag)) to = to_count(*text);
-  };
-  if constexpr (requires { metric.form; }) read(metric.form, words, "form", forms);
-  if constexpr (requires { metric.reduce; }) read(metric.reduce, words, "reduce", reduces);
-  if constexpr (requires { metric.normalize; }) {
-    read(metric.normalize, words, "normalize", normalizes);
+  for (const std::string_view flag : of_metric) {
+    if (fits(metric, flag)) take(flag);
   }
-  if constexpr (requires { metric.scope; }) read(metric.scope, words, "scope", scopes);
-  if constexpr (requires { metric.ridge; }) number("ridge", metric.ridge);
-  if constexpr (requires { metric.prior; }) number("prior", metric.prior);
-  if constexpr (requires { metric.period; }) count("period", metric.period);
-  if constexpr (requires { metric.floor; }) number("floor", metric.floor);
-  if constexpr (requires { metric.layer; }) count("layer", metric.layer);
-  if constexpr (requires { metric.seed; }) {
-    if (const std::string* text = text_of(words, "seed")) metric.seed = to_count(*text);
+  for (const std::string_view flag : of_weighting) {
+    if (fits(weighting, flag)) take(flag);
   }
-  if constexpr (requires { metric.extent; }) read(metric.extent, words, "given", extents);
+  for (const char* flag : {"causal", "backend", "scale"}) take(flag);
+  return settings;
 }
 
-template <class W>
-void fill_weighting(W& weighting, const Words& words) {
-  if constexpr (requires { weighting.feature; }) {
-    read(weighting.feature, words, "feature", features);
+/// A setting's text as JSON has it: numbers as numbers.
+Json typed(std::string_view flag, const std::string& text) {
+  if (text == "true" || text == "false") return text == "true";
+  for (const std::string_view real : {"ridge", "prior", "floor", "rate"}) {
+    if (flag == real) return to_number(text);
   }
-  if constexpr (requires { weighting.rescale; }) {
-    read(weighting.rescale, words, "rescale", rescales);
-  }
-  if constexpr (requires { weighting.rate; }) {
-    if (const std::string* text = text_of(words, "rate")) weighting.rate = to_number(*text);
-  }
-  if constexpr (requires { weighting.content; }) weighting.content = is_on(words, "content");
+  if (flag == "layer" || flag == "period") return to_count(text);
+  if (flag == "seed") return std::stoull(text);
+  return text;
 }
 
-template <class M>
-void add_metric(Json& to, const M& metric, const Options& how, std::int64_t D) {
-  if constexpr (requires { metric.form; }) {
-    if (!is_full(how.metric)) to["form"] = name_in(forms, metric.form);
-  }
-  if constexpr (requires { metric.reduce; }) to["reduce"] = name_in(reduces, metric.reduce);
-  if constexpr (requires { metric.normalize; }) {
-    to["normalize"] = name_in(normalizes, metric.normalize);
-  }
-  if constexpr (requires { metric.ridge; }) to["ridge"] = metric.ridge;
-  if constexpr (requires { metric.prior; }) {
-    to["prior"] = metric.prior.value_or(scope_of(how) == Scope::prefix ? double(D) : 0.0);
-  }
-  if constexpr (requires { metric.floor; }) to["floor"] = metric.floor;
-  if constexpr (requires { metric.layer; }) to["layer"] = metric.layer;
-  if constexpr (requires { metric.seed; }) to["seed"] = metric.seed;
-  if constexpr (requires { metric.extent; }) to["given"] = name_in(extents, metric.extent);
-  if constexpr (requires { metric.scope; }) {
-    to["scope"] = name_in(scopes, scope_of(how));
-    if constexpr (requires { metric.period; }) {
-      if (scope_of(how) == Scope::prefix) to["period"] = metric.period;
-    }
-    if (how.allow_leak) to["allow-leak"] = true;
-    const bool through = std::is_same_v<M, KeyCovariance>;
-    to["metric-grad"] = how.metric_grad == MetricGrad::standard
-                            ? (through ? "through" : "detached")
-                            : name_in(metric_grads, how.metric_grad);
-  }
+/// What the library leaves open, as it applies to head size D.
+void resolve(Settings& settings, const Options& how, std::int64_t D) {
+  const bool prefix = scope_of(how) == Scope::prefix;
+  if (is_full(how.metric)) settings.erase("form");
+  if (!is_estimated(how.metric)) return;
+  settings["scope"] = prefix ? "prefix" : "sequence";
+  if (!prefix) settings.erase("period");
+  if (!how.allow_leak) settings.erase("allow_leak");
+  const bool covariance = std::holds_alternative<KeyCovariance>(how.metric);
+  settings.emplace("metric_grad", covariance ? "through" : "detached");
+  if (covariance) settings.emplace("prior", fmt::format("{}", prefix ? double(D) : 0.0));
 }
 
 }  // namespace
 
 Options options_of(const Words& words) {
-  Options how;
-  how.metric = chosen<Metric>(words, "metric");
-  how.weighting = chosen<Weighting>(words, "weighting");
-  refuse_misfits(words, how.metric, "metric", metric_only);
-  refuse_misfits(words, how.weighting, "weighting", weighting_only);
-  std::visit([&](auto& metric) { fill_metric(metric, words); }, how.metric);
-  std::visit([&](auto& weighting) { fill_weighting(weighting, words); }, how.weighting);
-  how.causal = is_on(words, "causal");
-  how.allow_leak = is_on(words, "allow-leak");
-  read(how.metric_grad, words, "metric-grad", metric_grads);
-  read(how.backend, words, "backend", backends);
-  if (const std::string* scale = text_of(words, "scale")) {
-    how.scale = *scale == "auto" ? Scale(MatchDot{}) : Scale(to_number(*scale));
-  }
+  const std::string metric = chosen_name<Metric>(words, "metric"),
+                    weighting = chosen_name<Weighting>(words, "weighting");
+  refuse_misfits(words, metric, "metric", metric_only);
+  refuse_misfits(words, weighting, "weighting", weighting_only);
+  const Options how = foci::options_of(settings_in(words, metric, weighting));
   if (text_of(words, "period") != nullptr && scope_of(how) != Scope::prefix) {
     throw Misuse("--period belongs to --scope prefix; the scope is sequence",
                  "prefix is the scope of causal calls: add --causal");
@@ -265,22 +122,25 @@ Options options_of(const Words& words) {
 }
 
 std::optional<DType> dtype_of_words(const Words& words) {
-  if (text_of(words, "dtype") == nullptr) return {};
-  DType dtype = DType::f32;
-  read(dtype, words, "dtype", dtypes);
-  return dtype;
+  const std::string* text = text_of(words, "dtype");
+  if (text == nullptr) return {};
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    if (*text == name_of(dtype)) return dtype;
+  }
+  return DType::f32;
 }
 
 std::vector<std::string> owners(std::string_view flag) {
-  const auto of_metric = takers<Metric>(flag);
-  return of_metric.empty() ? takers<Weighting>(flag) : of_metric;
+  if (flag == "seed") return {};  // everything that is drawn at random has it
+  const auto names = foci::owners(setting_of(flag));
+  return {names.begin(), names.end()};
 }
 
 Words overruled(const Words& stored, const Words& given) {
   Words words = stored;
   for (const auto& [flag, text] : given) words[flag] = text;
-  const auto metric = chosen<Metric>(words, "metric");
-  const auto weighting = chosen<Weighting>(words, "weighting");
+  const std::string metric = chosen_name<Metric>(words, "metric"),
+                    weighting = chosen_name<Weighting>(words, "weighting");
   for (const auto& [flag, text] : stored) {
     if (given.count(flag) > 0 || owners(flag).empty()) continue;
     if (!fits(metric, flag) && !fits(weighting, flag)) words.erase(flag);
@@ -289,22 +149,17 @@ Words overruled(const Words& stored, const Words& given) {
 }
 
 Json resolved(const Options& how, std::int64_t D) {
+  Settings settings = settings_of(how);
+  resolve(settings, how, D);
   Json flags;
-  flags["metric"] = metric_name(how.metric);
-  std::visit([&](const auto& metric) { add_metric(flags, metric, how, D); }, how.metric);
-  flags["weighting"] = weighting_name(how.weighting);
-  std::visit(
-      [&](const auto& weighting) {
-        if constexpr (requires { weighting.feature; }) {
-          flags["feature"] = name_in(features, weighting.feature);
-        }
-        if constexpr (requires { weighting.rescale; }) {
-          flags["rescale"] = name_in(rescales, weighting.rescale);
-        }
-        if constexpr (requires { weighting.rate; }) flags["rate"] = weighting.rate;
-        if constexpr (requires { weighting.content; }) flags["content"] = weighting.content;
-      },
-      how.weighting);
+  const auto add = [&](std::string_view flag) {
+    const auto found = settings.find(setting_of(flag));
+    if (found != settings.end()) flags[std::string(flag)] = typed(flag, found->second);
+  };
+  add("metric");
+  for (const std::string_view flag : of_metric) add(flag);
+  add("weighting");
+  for (const std::string_view flag : of_weighting) add(flag);
   const bool one = is_full(how.metric) || std::holds_alternative<Linear>(how.weighting);
   if (const double* scale = std::get_if<double>(&how.scale)) {
     flags["scale"] = *scale;
@@ -326,7 +181,9 @@ std::string described(const Options& how, std::int64_t D) {
                              : value.is_number_float() ? fmt::format("{:.6g}", value.get<double>())
                                                        : value.dump();
     const std::string part = value == true ? name : fmt::format("{} {}", name, text);
-    (takers<Metric>(name).empty() && name != "seed" ? weighting : metric).push_back(part);
+    const bool by_metric =
+        std::find(std::begin(of_metric), std::end(of_metric), name) != std::end(of_metric);
+    (by_metric ? metric : weighting).push_back(part);
   }
   const auto bracketed = [](const std::vector<std::string>& parts) {
     return parts.empty() ? std::string() : fmt::format(" ({})", listed(parts));
@@ -336,7 +193,7 @@ std::string described(const Options& how, std::int64_t D) {
 }
 
 std::string backend_name(const Options& how, DType dtype) {
-  if (how.backend != Backend::automatic) return name_in(backends, how.backend);
+  if (const Settings said = settings_of(how); said.contains("backend")) return said.at("backend");
   for (const Support& cell : support()) {
     if (dtype != DType::f64 && cell.supported && cell.backend == "cpu" &&
         cell.metric == metric_name(how.metric) && cell.weighting == weighting_name(how.weighting)) {
@@ -364,7 +221,7 @@ bool is_full(const Metric& metric) {
          (given != nullptr && given->extent == Extent::full);
 }
 
-bool is_estimated(const Metric& metric) { return fits(metric, "scope"); }
+bool is_estimated(const Metric& metric) { return fits(metric_name(metric), "scope"); }
 
 bool has_entropy(const Weighting& weighting) {
   const Decay* decay = std::get_if<Decay>(&weighting);
