@@ -123,7 +123,7 @@ void AttentionImpl::remember() {
 at::Tensor AttentionImpl::given_metric() const {
   if (metric_raw.defined()) return at::softplus(metric_raw).unsqueeze(0).unsqueeze(2);
   if (metric_factor.defined()) {
-    const at::Tensor lower = metric_factor.tril();
+    const at::Tensor lower = metric_factor.to(at::kDouble).tril();  // f64: autocast lets it be
     return at::matmul(lower, lower.transpose(1, 2)).unsqueeze(0);
   }
   if (metric_drawn.defined()) return metric_drawn.unsqueeze(0).unsqueeze(2);

@@ -81,7 +81,8 @@ TEST(Quotes, StandInTheSource) {
 }
 
 TEST(Quotes, FunctionsExist) {
-  const std::set<std::string> words = words_of(sources());
+  std::set<std::string> words = words_of(sources());
+  words.merge(std::set<std::string>{"eval", "half", "bfloat16", "to_dense"});  // torch's
   std::size_t named = 0;
   for (const fs::path& page : docs::pages(root)) {
     for (const std::string& name : functions_in(text_of(page))) {
