@@ -64,7 +64,36 @@ static void score(Short& at, long key, long count) {
     store(d_scores + t / Vectors * panel + t % Vectors * lanes, c[t / Vectors][t % Vectors]);
 }
 
-/// One vector of rows: scores and da of n keys become weights and ds.
+/// One vector of rows: scores and da of n keys become weights and ds. Many keys average out what
+/// floats round.
+static void weigh_many(const Short& at, long n, long v) {
+  const float* constants = &exp_table.line[0][0];
+  float *weights = at.at_hand(at.weights) + v * lanes,
+        *d_scores = at.at_hand(at.d_scores) + v * lanes;
+  const V top = load(at.top + v * lanes), shift = where_above(top, all(hidden), top, all(0.0f));
+  V sum[2], dot[2];
+  for (int i = 0; i < 2; ++i) sum[i] = dot[i] = all(0.0f);
+  for (long j = 0; j < n; j += 2) {
+#pragma GCC unroll 2
+    for (long i = 0; i < 2; ++i) {
+      if (j + i >= n) break;
+      const V p = exp(sub(load(weights + (j + i) * panel), shift), constants);
+      store(weights + (j + i) * panel, p);
+      sum[i] = add(sum[i], p);
+      dot[i] = fma(p, load(d_scores + (j + i) * panel), dot[i]);
+    }
+  }
+  const V total = add(sum[0], sum[1]), one = all(1.0f);
+  const V by = where_above(total, all(0.0f), div(one, total), add(total, one));  // NaN stays
+  const V mean = mul(add(dot[0], dot[1]), by);
+  for (long j = 0; j < n; ++j) {
+    const V p = mul(load(weights + j * panel), by);
+    store(weights + j * panel, p);
+    store(d_scores + j * panel, mul(p, sub(load(d_scores + j * panel), mean)));
+  }
+}
+
+/// The same for few keys: sums in double.
 static void weigh(const Short& at, long n, long v) {
   const float* constants = &exp_table.line[0][0];
   float *weights = at.at_hand(at.weights) + v * lanes,
@@ -199,7 +228,8 @@ static void differentiate_panel(Short& at) {
   turn_lines<Vectors>(at.q_lanes, at.q + at.first * block.D, 1, left, block.D);
   turn_lines<Vectors>(at.o_lanes, block.d_o + at.first * block.E, 1, left, block.E);
   for (long j = 0; j < n; j += rows) score<rows, Vectors>(at, j, n - j < rows ? n - j : rows);
-  for (long v = 0; v < Vectors; ++v) weigh(at, n, v);
+  for (long v = 0; v < Vectors; ++v)
+    block.n > gradient_keys ? weigh_many(at, n, v) : weigh(at, n, v);
   for (long r = 0; r < width; r += tile_rows) {
     const long count = width - r < tile_rows ? width - r : tile_rows;
     for (long d = 0; d < block.D; d += panel) {
