@@ -12,6 +12,9 @@ namespace foci::cpu::FOCI_ISA {
 
 #include "cpu/short_tile.hpp"
 
+/// Keys whose errors do not average out.
+static constexpr long few = 32;
+
 /// A block of queries at work, panel by panel.
 struct Short {
   const ShortBackward& block;
@@ -228,8 +231,7 @@ static void differentiate_panel(Short& at) {
   turn_lines<Vectors>(at.q_lanes, at.q + at.first * block.D, 1, left, block.D);
   turn_lines<Vectors>(at.o_lanes, block.d_o + at.first * block.E, 1, left, block.E);
   for (long j = 0; j < n; j += rows) score<rows, Vectors>(at, j, n - j < rows ? n - j : rows);
-  for (long v = 0; v < Vectors; ++v)
-    block.n > gradient_keys ? weigh_many(at, n, v) : weigh(at, n, v);
+  for (long v = 0; v < Vectors; ++v) block.n > few ? weigh_many(at, n, v) : weigh(at, n, v);
   for (long r = 0; r < width; r += tile_rows) {
     const long count = width - r < tile_rows ? width - r : tile_rows;
     for (long d = 0; d < block.D; d += panel) {

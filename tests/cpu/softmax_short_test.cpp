@@ -46,6 +46,16 @@ TEST(CpuShort, holds_for_every_rest_of_a_tile) {
   }
 }
 
+/// Each size on its own, drawn several times.
+TEST(CpuShort, holds_however_many_keys_there_are) {
+  for (const std::int64_t n : {2, 5, 16, 32, 33, 40, 48, 64, 96, 100}) {
+    for (const bool causal : {false, true}) {
+      const std::vector<Sizes> sizes(std::size_t(1 + 100 / n), Sizes{n, n, 16, 16});
+      expect_rule(sizes, Masked::nothing, causal, false, std::to_string(n) + " keys");
+    }
+  }
+}
+
 TEST(CpuShort, holds_up_to_the_longest_and_beyond) {
   for (const bool causal : {false, true}) {
     const std::vector<Sizes> sizes = {{64, 64, 64, 64},   {97, 130, 48, 80}, {130, 95, 80, 48},
