@@ -23,8 +23,14 @@ std::int64_t parts_of(const Problem& p, std::int64_t floats_a_part) {
 
 Notes Notes::take(Arena& arena, const Problem& p, int threads) {
   const std::int64_t S = p.sequences, H = p.size.H, N = p.longest_n;
-  return {arena.take<float>(S, H, N), arena.take<float>(S, H, N), arena.take<float>(S, H, N),
-          arena.take<float>(threads, 2, block_rows, std::max(p.size.D, p.size.E))};
+  const std::int64_t whitened = has_one_centre(p) ? S : 0;
+  return {arena.take<float>(S, H, N),
+          arena.take<float>(S, H, N),
+          arena.take<float>(S, H, N),
+          arena.take<float>(threads, 2, block_rows, std::max(p.size.D, p.size.E)),
+          arena.take<float>(whitened, H, N, p.size.D),
+          arena.take<float>(has_spans(p) ? whitened : 0, H, N, p.size.D),
+          arena.take<float>(whitened, H, N)};
 }
 
 bool Backward::wants_notes(const Problem& problem) {
@@ -49,6 +55,8 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
       query_blocks_(blocks_of(problem.longest_n, block_rows)) {
   const auto& z = problem.size;
   const std::int64_t S = problem.sequences, M = problem.longest_m, N = problem.longest_n;
+  whitened_ = has_one_centre(problem);
+  if (whitened_) query_blocks_ += geometry.spans() - 1;  // a span begins with a block
   const std::int64_t each_dq = query_blocks_ * block_rows * padded_D_;
   parts_ = parts_of(problem, S * z.H * each_dq);
   by_heads_ = parts_ == 1 && (S * z.G >= 4 * threads || S * z.G % threads == 0);
@@ -58,17 +66,19 @@ Backward::Backward(Arena& arena, const Problem& problem, const Kernels& isa, Geo
   wants_db_ = problem.from.key_bias || geometry.wants_db();
   wants_dr_ = geometry.wants_dr();
   wants_dm_ = geometry.wants_dm();
-  late_ = problem.through || geometry.has_spans();
+  late_ = problem.through || (geometry.has_spans() && !whitened_);
   const std::int64_t heads = by_heads_ ? threads * problem.heads_per_key() : S * z.H;
   dq_ = arena.take<float>(heads, parts_, each_dq);
   dm_ = arena.take<float>(wants_dm_ ? heads : 0, parts_, each_dq);
   dr_ = arena.take<float>(wants_dr_ ? S : 0, z.H, parts_, N);
   delta_ = arena.take<float>(narrow_ ? S : 0, z.H, parts_, N);
   db_ = arena.take<float>(wants_db_ ? S : 0, z.H, M);
-  span_db_ = arena.take<float>(geometry.wants_db() ? S : 0, z.H, M);
+  span_db_ = arena.take<float>(geometry.wants_db() && !whitened_ ? S : 0, z.H, M);
+  scatter_ =
+      arena.take<double>(whitened_ ? S * z.G * parts_ : 0, geometry.spans(), padded_D_ * padded_D_);
   late_q_ = arena.take<float>(late_ && problem.metric<Jacobian>() ? S : 0, z.H, N, z.D);
   late_k_ = arena.take<float>(late_ ? S : 0, z.G, M, z.D);
-  late_v_ = arena.take<float>(2, late_ ? S : 0, z.G, M, z.E);
+  late_v_ = arena.take<float>(2, late_ && !whitened_ ? S : 0, z.G, M, z.E);
   rooms_ = arena.take<Room>(threads);
   geometry.take_gradient(arena);
   for (int t = 0; t < threads; ++t) put(rooms_, t, take_room(arena));
@@ -85,6 +95,11 @@ Backward::Room Backward::take_room(Arena& arena) const {
   room.key_lines = arena.take<float>(packed, padded_D_);
   room.dk = arena.take<float>(block, padded_L_);
   room.dv = arena.take<float>(block, padded_E_);
+  for (auto* panels : {&room.raw, &room.pulled})
+    *panels = arena.take<float>(whitened_ ? most_keys : 0, D);
+  room.shared = arena.take<float>(whitened_ ? block : 0);
+  room.whitening = arena.take<float>(whitened_ ? isa_.whitening_room(D) : 0);
+  room.scaled = arena.take<float>(whitened_ ? gradient_keys : 0, padded_D_);
   room.q = arena.take<float>(block_rows, padded_D_);
   for (auto* q : {&room.m, &room.dm_lines}) *q = arena.take<float>(rows, padded_D_);
   room.q_lines = arena.take<float>(rows, padded_L_);
@@ -108,7 +123,10 @@ float* Backward::panels_of(std::span<float> array, const Meeting& at, std::int64
                            std::int64_t first, int thread) const {
   const std::int64_t size = query_blocks_ * block_rows * padded_D_, R = p_.heads_per_key();
   const std::int64_t head = by_heads_ ? thread * R + at.h % R : at.s * p_.size.H + at.h;
-  return array.data() + ((head * parts_ + part) * size + first * padded_D_);
+  const std::int64_t begin = geometry_.rows(at.s, at.span).first;
+  // Spans of whole blocks, at most one more each than fit their rows.
+  const std::int64_t row = whitened_ ? (begin / block_rows + at.span) * block_rows : 0;
+  return array.data() + ((head * parts_ + part) * size + (row + first - begin) * padded_D_);
 }
 
 Gathered Backward::late(std::int64_t s, std::int64_t g) const {
@@ -118,6 +136,7 @@ Gathered Backward::late(std::int64_t s, std::int64_t g) const {
   if (!late_) return to;
   if (!late_q_.empty()) to.dq = late_q_.subspan((s * p_.size.H + g * R) * N * D, R * N * D);
   to.dk = late_k_.subspan((s * G + g) * M * D, n * D);
+  if (late_v_.empty()) return to;
   to.dv = late_v_.subspan((s * G + g) * M * E, n * E);
   to.dv_prev = late_v_.subspan(((S + s) * G + g) * M * E, n * E);
   return to;
@@ -125,11 +144,14 @@ Gathered Backward::late(std::int64_t s, std::int64_t g) const {
 
 void Backward::run(const Gradients& to, Executor* threads) {
   const std::int64_t S = p_.sequences, G = p_.size.G;
-  for (auto* array : {&db_, &late_k_, &late_v_}) std::fill(array->begin(), array->end(), 0.0f);
+  for (auto* array : {&db_, &late_k_, &late_v_}) {
+    if (array != &late_k_ || !whitened_) std::fill(array->begin(), array->end(), 0.0f);
+  }
   const bool estimated = p_.through && !p_.metric<Dot>() && !p_.metric<Given>();
   geometry_.clear_gradient(to.dmetric || estimated);
   if (narrow_) find_deltas(to, threads);
-  for (std::int64_t span = 0; span < geometry_.spans(); ++span) {
+  if (whitened_) run_whitened(to, threads);
+  for (std::int64_t span = 0; span < (whitened_ ? 0 : geometry_.spans()); ++span) {
     for (auto* array : {&dr_, &span_db_}) std::fill(array->begin(), array->end(), 0.0f);
     each(threads, S * G * parts_, [&](std::int64_t i, int t) {
       const std::int64_t s = i / (G * parts_), g = i / parts_ % G;
@@ -176,9 +198,9 @@ void Backward::run_part(const Gradients& to, const Work& work) {
   const std::int64_t R = p_.heads_per_key();
   for (std::int64_t r = 0; r < R; ++r) {
     const std::int64_t size = padded(rows.last - rows.first, block_rows) * padded_D_;
-    const Meeting at{work.s, work.g * R + r, 0};
-    std::fill_n(panels_of(dq_, at, work.part, 0, work.thread), size, 0.0f);
-    if (wants_dm_) std::fill_n(panels_of(dm_, at, work.part, 0, work.thread), size, 0.0f);
+    const Meeting at{work.s, work.g * R + r, work.span};
+    std::fill_n(panels_of(dq_, at, work.part, rows.first, work.thread), size, 0.0f);
+    if (wants_dm_) std::fill_n(panels_of(dm_, at, work.part, rows.first, work.thread), size, 0.0f);
   }
   walk_keys(to, work, &Backward::run_keys);
 }
@@ -233,14 +255,22 @@ void Backward::pack_queries(const Gradients& to, const Meeting& at, std::int64_t
                   0.0f);
   };
   float *lines = room.rows.data(), *m = room.lines.data();
-  geometry_.queries(at, first, rows, lines, m, room.low.data());
-  pack(room.q, lines, D_);
-  if (geometry_.by_differences(at)) pack(room.m, m, D_);
+  if (whitened_) {
+    pack(room.q, of(notes_.q, at.s, at.h, N * D_) + first * D_, D_);
+    if (geometry_.has_spans())
+      pack(room.q_lines, of(notes_.y, at.s, at.h, N * D_) + first * D_, D_);
+    const double c = geometry_.scale(at.s, geometry_.key_head(at.h));
+    if (geometry_.by_differences(at)) std::fill(room.m.begin(), room.m.end(), float(-0.5 * c));
+  } else {
+    geometry_.queries(at, first, rows, lines, m, room.low.data());
+    pack(room.q, lines, D_);
+    if (geometry_.by_differences(at)) pack(room.m, m, D_);
+  }
   if (geometry_.keeps_rest()) {
     geometry_.rounded_off(at, first, rows, lines, m);
     pack(room.m, m, D_);
   }
-  if (geometry_.query_lines(at, first, rows, lines)) pack(room.q_lines, lines, L_);
+  if (!whitened_ && geometry_.query_lines(at, first, rows, lines)) pack(room.q_lines, lines, L_);
   if (wants_dm_) {
     geometry_.centred_queries(at, first, rows, lines);
     pack(room.dm_lines, lines, D_);
@@ -290,7 +320,8 @@ BackwardBlock Backward::block_of(const Meeting& at, const Work& work, std::int64
   block.q = room.q.data();
   if (geometry_.by_differences(at)) block.m = room.m.data();
   if (geometry_.keeps_rest()) block.q_rest = room.m.data();
-  block.q_lines = geometry_.kind() == Kind::product ? block.q : room.q_lines.data();
+  const bool own_lines = whitened_ ? geometry_.has_spans() : geometry_.kind() != Kind::product;
+  block.q_lines = own_lines ? room.q_lines.data() : block.q;
   block.d_o = room.d_o.data();
   block.low = room.low.data();
   block.minus_delta = room.minus_delta.data();
@@ -309,8 +340,8 @@ BackwardBlock Backward::block_of(const Meeting& at, const Work& work, std::int64
   block.E = p_.size.E;
   block.weights = room.weights.data();
   block.d_scores = room.d_scores.data();
-  block.dq = panels_of(dq_, at, work.part, first - span.first, work.thread);
-  if (wants_dm_) block.dm = panels_of(dm_, at, work.part, first - span.first, work.thread);
+  block.dq = panels_of(dq_, at, work.part, first, work.thread);
+  if (wants_dm_) block.dm = panels_of(dm_, at, work.part, first, work.thread);
   block.dm_lines = room.dm_lines.data();
   if (wants_dr_) block.dr = of(dr_, at.s, at.h, parts_ * N) + work.part * N + first;
   return block;
@@ -330,7 +361,7 @@ void Backward::meet_queries(const Gradients& to, const Meeting& at, const Work& 
       block.key = work.first + j;
       block.n = std::min(gradient_keys, work.count - j);
       block.causal = block.sees[0] < block.key + block.n;
-      block.keys = room.keys.data() + (slot * D_);
+      block.keys = room.keys.data() + ((whitened_ ? j : slot) * D_);
       block.values = room.values.data() + (slot * p_.size.E);
       block.key_lines = room.key_lines.data() + (slot * padded_D_);
       block.bias = room.b.data() + j;

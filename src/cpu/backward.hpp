@@ -16,9 +16,19 @@ struct Notes {
                                  // bf16 the backward pass finds it
   std::span<float> inverse;      // softmax: 1 / sum, not over bf16; else 1 / by
   std::span<float> room;         // (threads, 2, block_rows, max(D,E))
+  // Where the metric whitens: q' and y = c P (q - centre), (sequences, H, N, D), and r
+  std::span<float> q, y, r;
 
   static Notes take(Arena& arena, const Problem& p, int threads);
 };
+
+/// Lines [0, count) that lie in column panels, block by block, as (count,width).
+void lines_of(float* to, std::span<const float> panels, std::int64_t count, std::int64_t width,
+              std::int64_t panel);
+
+/// Fills in q', y and r of every query, where the metric whitens.
+void note_queries(const Notes& notes, const Problem& p, const Geometry& geometry,
+                  Executor* threads);
 
 class Backward {
  public:
@@ -61,6 +71,10 @@ class Backward {
     std::span<float> weights, d_scores;
     std::span<float> dk, dv;                // column panels, block by block
     std::span<float> value_lines, scratch;  // (short_keys, E) and more, for short sequences
+    std::span<float> raw;                   // panels of k, where the metric whitens
+    std::span<float> pulled;                // panels: what a key's own bias adds to dk
+    std::span<float> shared;  // (most_keys, padded) db of all heads that share the keys
+    std::span<float> whitening, scaled;
     NarrowRoom narrow;
   };
   /// Some keys of a head against the queries of a span.
@@ -96,6 +110,19 @@ class Backward {
   void find_deltas_of(const Gradients& to, const Work& work, Room& room);
   int pack_narrow_queries(const Gradients& to, const Meeting& at, std::int64_t first,
                           std::int64_t rows, bool sums, Room& room);
+  // whitened.cpp
+  void run_whitened(const Gradients& to, Executor* threads);
+  bool scatters(const Meeting& at, std::int64_t part, const Geometry::Rows& rows) const;
+  void clear_span(const Work& work);
+  void run_whitened_part(const Gradients& to, Work work);
+  void finish_whitened(const Gradients& to, std::int64_t s, std::int64_t g, int thread);
+  std::int64_t first_block(std::int64_t s, std::int64_t part) const;
+  void pack_lines(const Work& work, Room& room);
+  void meet_span(const Gradients& to, const Work& work, Room& room);
+  void scatter_keys(const Work& work, std::int64_t met, Room& room);
+  void unwhiten_keys(const Work& work, Room& room) const;
+  void add_pulled(const Work& work, Room& room) const;
+  double* scatter_of(std::int64_t s, std::int64_t g, std::int64_t part, std::int64_t span) const;
   void keep_bias(const Meeting& at, const Work& work, const Room& room);
   void unfold_keys(const Meeting& at, const Work& work, Room& room);
   void keep_keys(const Gradients& to, const Work& work, Room& room);
@@ -110,11 +137,16 @@ class Backward {
     const Tokens& tokens = geometry_.tokens(s);
     return geometry_.has_spans() ? tokens.sees[rows.last - 1] : tokens.n;
   }
+  /// Whether a part has keys that the span's queries meet; the first sums up anyway.
+  bool meets(const Meeting& at, std::int64_t part, const Geometry::Rows& rows) const {
+    return !whitened_ || part == 0 ||
+           first_block(at.s, part) * gradient_keys < keys_met(at.s, rows);
+  }
   /// Offset of a (sequence, head) in arrays of `size` floats each.
   float* of(std::span<float> array, std::int64_t s, std::int64_t h, std::int64_t size) const {
     return array.empty() ? nullptr : array.data() + ((s * p_.size.H + h) * size);
   }
-  /// Where query `first` of a span stands in dq_ or dm_.
+  /// Where query `first` stands in dq_ or dm_.
   float* panels_of(std::span<float> array, const Meeting& at, std::int64_t part, std::int64_t first,
                    int thread) const;
   void sum_parts(float* to, std::span<float> array, const Meeting& at, std::int64_t first,
@@ -133,6 +165,7 @@ class Backward {
   std::int64_t parts_, query_blocks_;
   bool by_heads_;  // whether a thread takes whole heads
   bool short_;     // whether short sequences have a pass of their own
+  bool whitened_;  // whether whitened.cpp does it
   bool whole_;     // one key block has all keys: it needs no notes
   bool biased_, wants_db_, wants_dr_, wants_dm_, late_;
   std::span<float> dq_, dm_;  // (sequences, H, parts, query_blocks) column panels; by heads
@@ -141,10 +174,11 @@ class Backward {
   std::span<float> delta_;    // (sequences, H, parts, N) sum_j a_ij da_ij over bf16
   std::span<float> db_;       // (sequences, H, M)
   std::span<float>
-      span_db_;              // (sequences, H, M): of the span at hand, summed over heads that share
-  std::span<float> late_q_;  // (sequences, H, N, D)
-  std::span<float> late_k_;  // (sequences, G, M, D)
-  std::span<float> late_v_;  // (2, sequences, G, M, E)
+      span_db_;  // (sequences, H, M): of the span at hand, summed over heads that share
+  std::span<double> scatter_;  // (sequences, G, parts, spans, padded D twice), see whitened.cpp
+  std::span<float> late_q_;    // (sequences, H, N, D)
+  std::span<float> late_k_;    // (sequences, G, M, D)
+  std::span<float> late_v_;    // (2, sequences, G, M, E)
   std::span<Room> rooms_;
 };
 

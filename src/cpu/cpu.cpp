@@ -77,8 +77,11 @@ class NoteTaker {
     }
     const std::int64_t E = p_.size.E;
     float low[block_rows], inverse[block_rows], r[block_rows] = {};
-    if (geometry_.kind() == Kind::full)
+    if (!notes_.r.empty()) {
+      std::copy_n(notes_.r.data() + place(at.s, at.h, first), rows, r);
+    } else if (geometry_.kind() == Kind::full) {
       geometry_.queries(at, first, rows, room(thread, 0), room(thread, 1), r);
+    }
     const float* o = tokens.queries(saved.o, at.h, first, rows, E, room(thread, 1));
     for (std::int64_t i = 0; i < rows; ++i) {
       const float n = float(tokens.sees[first + i]);
@@ -180,6 +183,7 @@ void backward(const Gradients& to, const Outputs& saved, const Problem& problem,
   geometry.estimate(threads, false);
   if (problem.match_dot) match_dot(geometry, problem, isa, arena, threads);
   const NarrowKernels* narrow = narrow_of(problem);
+  if (has_one_centre(problem)) note_queries(notes, problem, geometry, threads);
   const NoteTaker taker(problem, isa, geometry, weigher, notes, to.d_o, narrow);
   if (!Backward::wants_notes(problem) ||
       (problem.longest_m <= short_keys && Backward::shortens(problem, isa, geometry, narrow))) {

@@ -31,28 +31,25 @@ void apply_in_double(const double* W, double c, std::int64_t rows, std::int64_t 
 
 }  // namespace
 
-/// z (rows,D) = W x, norms (rows) = |z|^2. W is lower for key-covariance: half of it is not looked
-/// at.
-void Geometry::whiten(const Meeting& at, std::int64_t rows, float* z, const float* x,
-                      float* norms) const {
+/// z (rows,D) = W x. W is lower for key-covariance, upper for given: what is 0 is left out.
+void Geometry::whiten(const Meeting& at, std::int64_t rows, float* z, const float* x) const {
   const std::int64_t D = p_.size.D;
   const Whitening by = full(at).at(at.span);
   const bool lower = p_.metric<KeyCovariance>() != nullptr;
   for (std::int64_t e = 0; e < D; e += column_block) {
-    const std::int64_t cols = std::min(column_block, D - e);
+    const std::int64_t cols = std::min(column_block, D - e), begin = lower ? 0 : e;
     isa_.matrix->product({.c = z + e,
-                          .a = x,
-                          .b = by.Wt + e,
+                          .a = x + begin,
+                          .b = by.Wt + begin * D + e,
                           .rows = rows,
                           .cols = cols,
-                          .K = lower ? e + cols : D,
+                          .K = lower ? e + cols : D - e,
                           .c_step = D,
                           .a_row = D,
                           .a_k = 1,
                           .b_step = D,
                           .add = false});
   }
-  isa_.row_dots(norms, z, z, rows, D);
 }
 
 /// z = sqrt(|c|) W (x - centre) of raw lines (rows,D), in double: it costs little where keys are
@@ -75,9 +72,84 @@ void Geometry::whiten_panels(const Meeting& at, std::int64_t n, float* z, float*
                              const float* raw, float* room) const {
   const Whitening by = full(at).at(at.span);
   const bool lower = p_.metric<KeyCovariance>() != nullptr;
-  isa_.whiten_panels({z, b, raw, by.W, by.centre, lower, n, p_.size.D, room});
+  isa_.whiten_panels({z, b, raw, by.Wt, by.centre, lower, n, p_.size.D, room});
   const float half = by_differences(at) ? 0.0f : float(-0.5 * scale(at.s, key_head(at.h)));
   for (std::int64_t j = 0; j < n; ++j) b[j] *= half;
+}
+
+void Geometry::unwhiten_panels(const Meeting& at, std::int64_t n, float* dk, const float* z,
+                               float* db, float* room) const {
+  const Whitening by = full(at).at(at.span);
+  const bool lower = p_.metric<KeyCovariance>() != nullptr;
+  const auto c = float(scale(at.s, key_head(at.h)));
+  for (std::int64_t j = 0; j < n; ++j) db[j] *= -c;
+  isa_.unwhiten_panels({dk, z, db, by.W, lower, n, p_.size.D, room});
+}
+
+void Geometry::unwhiten_keys(const Meeting& at, std::int64_t count, float* dk, float* T,
+                             const float* db, const float* z) const {
+  const std::int64_t D = p_.size.D;
+  const double c = scale(at.s, key_head(at.h)), outer = by_differences(at) ? c : 1,
+               inner = c / outer;
+  for (std::int64_t j = 0; j < count; ++j) {
+    const double by = inner * double(db[j]);
+    for (std::int64_t d = 0; d < D; ++d) {
+      const std::int64_t i = j * D + d;
+      T[i] = float(outer * (double(T[i]) - by * double(z[i])));
+    }
+  }
+  unwhiten(at, count, dk, T);
+}
+
+void Geometry::whiten_queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* q,
+                              float* m, float* r) const {
+  const std::int64_t D = p_.size.D;
+  const float c = float(scale(at.s, key_head(at.h))), half = -0.5f * c;
+  const float* lines = tokens_[at.s].queries(p_.from.q, at.h, first, rows, D, m);
+  if (whitens()) {
+    subtract(m, lines, full(at).at(at.span).centre, rows, D);
+    whiten(at, rows, q, m);
+    isa_.row_dots(r, q, q, rows, D);
+  } else {
+    whiten_few(at, rows, q, lines, r);
+  }
+  if (by_differences(at)) {
+    std::fill_n(r, rows, 0.0f);
+    // Of few keys q' has sqrt(|c|) in it.
+    std::fill_n(m, rows * D, whitens() ? half : std::copysign(0.5f, half));
+    return;
+  }
+  for (std::int64_t i = 0; i < rows; ++i) r[i] *= half;
+  for (std::int64_t i = 0; i < rows * D; ++i) q[i] *= c;
+}
+
+void Geometry::metric_queries(const Meeting& at, std::int64_t rows, float* y,
+                              const float* q) const {
+  unwhiten(at, rows, y, q);
+  if (!by_differences(at)) return;  // else q' has c in it
+  const auto c = float(scale(at.s, key_head(at.h)));
+  for (std::int64_t i = 0; i < rows * p_.size.D; ++i) y[i] *= c;
+}
+
+/// x (rows,D) = W' z
+void Geometry::unwhiten(const Meeting& at, std::int64_t rows, float* x, const float* z) const {
+  const std::int64_t D = p_.size.D;
+  const Whitening by = full(at).at(at.span);
+  const bool lower = p_.metric<KeyCovariance>() != nullptr;
+  for (std::int64_t d = 0; d < D; d += column_block) {
+    const std::int64_t cols = std::min(column_block, D - d), begin = lower ? d : 0;
+    isa_.matrix->product({.c = x + d,
+                          .a = z + begin,
+                          .b = by.W + begin * D + d,
+                          .rows = rows,
+                          .cols = cols,
+                          .K = lower ? D - d : d + cols,
+                          .c_step = D,
+                          .a_row = D,
+                          .a_k = 1,
+                          .b_step = D,
+                          .add = false});
+  }
 }
 
 /// x (rows,D) becomes c P x.
@@ -86,26 +158,12 @@ void Geometry::apply_metric(const Meeting& at, std::int64_t rows, float* x, floa
   const Whitening by = full(at).at(at.span);
   const double c = scale(at.s, key_head(at.h));
   if (p_.longest_m <= few_keys && D <= wide_line) return apply_in_double(by.factor, c, rows, D, x);
-  Product of{.c = room,
-             .a = x,
-             .b = by.Wt,
-             .rows = rows,
-             .cols = D,
-             .K = D,
-             .c_step = D,
-             .a_row = D,
-             .a_k = 1,
-             .b_step = D,
-             .add = false};
-  isa_.matrix->product(of);
+  whiten(at, rows, room, x);
   for (std::int64_t i = 0; i < rows * D; ++i) room[i] *= float(c);
-  of.c = x;
-  of.a = room;
-  of.b = by.W;
-  isa_.matrix->product(of);
+  unwhiten(at, rows, x, room);
 }
 
-/// to (D,D) += 1/2 c sum_i (a_i b_i' + b_i a_i'); room (D,D).
+/// to (D,D) += c sum_i a_i b_i'; room (D,D).
 void Geometry::add_products(double* to, std::int64_t rows, const float* a, const float* b, double c,
                             float* room) const {
   const std::int64_t D = p_.size.D;
@@ -114,7 +172,7 @@ void Geometry::add_products(double* to, std::int64_t rows, const float* a, const
     for (std::int64_t i = 0; i < rows * D * D; ++i) {
       const float *x = a + i / (D * D) * D, *y = b + i / (D * D) * D;
       const std::int64_t d = i / D % D, e = i % D;
-      to[d * D + e] += 0.5 * c * (double(x[d]) * double(y[e]) + double(x[e]) * double(y[d]));
+      to[d * D + e] += c * double(x[d]) * double(y[e]);
     }
     return;
   }
@@ -131,10 +189,7 @@ void Geometry::add_products(double* to, std::int64_t rows, const float* a, const
                           .a_k = D,
                           .b_step = D,
                           .add = false});
-    for (std::int64_t d = 0; d < D; ++d) {
-      for (std::int64_t e = 0; e < D; ++e)
-        to[d * D + e] += 0.5 * c * (double(room[d * D + e]) + double(room[e * D + d]));
-    }
+    for (std::int64_t i = 0; i < D * D; ++i) to[i] += c * double(room[i]);
   }
 }
 
@@ -142,19 +197,34 @@ void Geometry::unfold_full(const Meeting& at, std::int64_t first, std::int64_t r
                            const QuerySums& sums, float* dq, int thread) {
   const std::int64_t D = p_.size.D;
   float *q = sums.dm, *u = sums.U;
-  centred_queries(at, first, rows, q);
-  const auto subtract = [&] {
+  const float* lines = tokens_[at.s].queries(p_.from.q, at.h, first, rows, D, q);
+  const float* middle = centre(at);
+  const float part = wants_gradient_ ? 0.5f : 1.0f;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t d = 0; d < D; ++d) {
+      q[i * D + d] = lines[i * D + d] - middle[d];
+      u[i * D + d] = without(u[i * D + d], part * sums.dr[i], q[i * D + d]);
+    }
+  }
+  if (wants_gradient_) {
+    add_products(full(at).gradient(at.span), rows, u, q, scale(at.s, key_head(at.h)), room(thread));
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t d = 0; d < D; ++d)
-        u[i * D + d] = without(u[i * D + d], 0.5f * sums.dr[i], q[i * D + d]);
+        u[i * D + d] = without(u[i * D + d], part * sums.dr[i], q[i * D + d]);
     }
-  };
-  subtract();
-  if (wants_gradient_)
-    add_products(full(at).gradient(at.span), rows, u, q, scale(at.s, key_head(at.h)), room(thread));
-  subtract();
+  }
   apply_metric(at, rows, u, dq);
   std::copy_n(u, rows * D, dq);
+}
+
+void Geometry::gather_scatter(const Meeting& at, const double* sums, std::int64_t step) {
+  const std::int64_t D = p_.size.D;
+  const double half = -0.5 * scale(at.s, key_head(at.h));
+  double* to = full(at).gradient(at.span);
+  for (std::int64_t d = 0; d < D; ++d) {
+    to[d * D + d] += half * sums[d * step + d];
+    for (std::int64_t e = d + 1; e < D; ++e) to[d * D + e] += 2 * half * sums[d * step + e];
+  }
 }
 
 void Geometry::gather_keys(const Meeting& at, std::int64_t n, const float* db, int thread) {
@@ -175,7 +245,10 @@ void Geometry::gather_keys(const Meeting& at, std::int64_t n, const float* db, i
 void Geometry::finish_full(const View& dmetric, std::int64_t s, std::int64_t g, bool joins,
                            const Gathered& to, int thread) {
   const FullMetric& metric = full_[s * p_.size.G + g];
-  if (dmetric) metric.write_gradient(dmetric, joins);
+  if (dmetric) {
+    metric.symmetrise_gradient();
+    metric.write_gradient(dmetric, joins);
+  }
   if (!p_.through || !p_.metric<KeyCovariance>()) return;
   const float* k = tokens_[s].lines(p_.from.k, g, 0, tokens_[s].n, p_.size.D, room(thread));
   metric.through(to.dk.data(), k, full_rooms_[thread]);

@@ -175,6 +175,17 @@ void FullMetric::store(const View& to, std::int64_t c, const double* matrix, boo
 
 void FullMetric::clear_gradient() const { std::fill(dP.begin(), dP.end(), 0.0); }
 
+void FullMetric::symmetrise_gradient() const {
+  const std::int64_t D = p->size.D;
+  for (std::int64_t c = 0; c < slots(); ++c) {
+    double* of = gradient(c);
+    for (std::int64_t i = 0; i < D; ++i) {
+      for (std::int64_t j = 0; j < i; ++j)
+        of[i * D + j] = of[j * D + i] = 0.5 * (of[i * D + j] + of[j * D + i]);
+    }
+  }
+}
+
 void FullMetric::write_gradient(const View& to, bool joins) const {
   const std::int64_t chunks = prefix() ? tokens->at.chunks : 1;
   for (std::int64_t c = 0; c < chunks && to; ++c) store(to, c, gradient(c), joins);

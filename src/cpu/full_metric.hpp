@@ -59,12 +59,15 @@ struct FullMetric {
   std::int64_t slot_of(std::int64_t query) const {
     return prefix() ? metric::chunk_of(tokens->before[query], period()) : 0;
   }
+  /// The first slot that queries ask for: all of them come after what it knows.
+  std::int64_t first_slot() const { return tokens->at.N > 0 ? slot_of(0) : 0; }
   /// Keys that slot c knows.
   std::int64_t count(std::int64_t c) const {
     return prefix() ? std::min(c * period(), tokens->n) : tokens->n;
   }
   Whitening at(std::int64_t c) const;
-  /// The gradient of slot c's P, (D,D), in double; the passes add to it.
+  /// The gradient of slot c's P, (D,D), in double; the passes add to it. Only its symmetric part
+  /// counts.
   double* gradient(std::int64_t c) const { return dP.data() + (c * square()); }
 
   /// All slots that queries ask for, or `every` one; keys (n,D) are the kept ones.
@@ -80,6 +83,8 @@ struct FullMetric {
   void write(const Outputs& to, FullRoom& room) const;
 
   void clear_gradient() const;
+  /// Both triangles alike, for those who look at them.
+  void symmetrise_gradient() const;
   /// dP of every slot; `joins` adds to what is there (one metric given for several sequences).
   void write_gradient(const View& to, bool joins) const;
   /// dk (n,D) += what follows from dP through the estimates; dP is used up.

@@ -6,18 +6,6 @@
 
 namespace foci::cpu {
 
-namespace {
-
-/// to (rows,D) = from - centre (D)
-void subtract(float* to, const float* from, const float* centre, std::int64_t rows,
-              std::int64_t D) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t d = 0; d < D; ++d) to[i * D + d] = from[i * D + d] - centre[d];
-  }
-}
-
-}  // namespace
-
 Geometry::Geometry(Arena& arena, const Problem& problem, const Kernels& isa, int threads)
     : p_(problem), isa_(isa) {
   const auto& z = problem.size;
@@ -39,7 +27,7 @@ Geometry::Geometry(Arena& arena, const Problem& problem, const Kernels& isa, int
   full_rooms_ = arena.take<FullRoom>(problem.full ? threads : 0);
   for (int t = 0; t < (problem.full ? threads : 0); ++t)
     put(full_rooms_, t, FullRoom::take(arena, problem, *isa.matrix));
-  spanned_ = problem.metric<KeyCovariance>() && problem.scope == Scope::prefix;
+  spanned_ = cpu::has_spans(problem);
   scale_ = arena.take<double>(problem.match_dot ? problem.sequences : 0, z.G);
   if (!problem.full && metric::form_of(problem.how.metric) == Form::distance) {
     kind_ = Kind::distance;
@@ -125,13 +113,13 @@ void Geometry::write(const Outputs& to) {
 const float* Geometry::keys(const Meeting& at, std::int64_t first, std::int64_t count, float* to,
                             float* b, float* room) const {
   if (kind_ == Kind::full) {
-    if (p_.longest_m <= few_keys) {
-      const std::int64_t g = key_head(at.h);
-      whiten_few(at, count, to, tokens_[at.s].lines(p_.from.k, g, first, count, p_.size.D, room),
-                 b);
-    } else {
+    const std::int64_t g = key_head(at.h), D = p_.size.D;
+    if (whitens()) {
       key_lines(at, first, count, room);
-      whiten(at, count, to, room, b);
+      whiten(at, count, to, room);
+      isa_.row_dots(b, to, to, count, D);
+    } else {
+      whiten_few(at, count, to, tokens_[at.s].lines(p_.from.k, g, first, count, D, room), b);
     }
     const float half = by_differences(at) ? 0.0f : float(-0.5 * scale(at.s, key_head(at.h)));
     for (std::int64_t j = 0; j < count; ++j) b[j] *= half;
@@ -144,23 +132,7 @@ void Geometry::queries(const Meeting& at, std::int64_t first, std::int64_t rows,
                        float* r) const {
   const std::int64_t D = p_.size.D;
   const float c = float(scale(at.s, key_head(at.h))), half = -0.5f * c;
-  if (kind_ == Kind::full) {
-    if (p_.longest_m <= few_keys) {
-      whiten_few(at, rows, q, tokens_[at.s].queries(p_.from.q, at.h, first, rows, D, m), r);
-    } else {
-      centred_queries(at, first, rows, m);
-      whiten(at, rows, q, m, r);
-    }
-    if (by_differences(at)) {
-      std::fill_n(r, rows, 0.0f);
-      const bool few = p_.longest_m <= few_keys;  // then q' has sqrt(|c|) in it
-      std::fill_n(m, rows * D, few ? std::copysign(0.5f, half) : half);
-      return;
-    }
-    for (std::int64_t i = 0; i < rows; ++i) r[i] *= half;
-    for (std::int64_t i = 0; i < rows * D; ++i) q[i] *= c;
-    return;
-  }
+  if (kind_ == Kind::full) return whiten_queries(at, first, rows, q, m, r);
   const float* from = tokens_[at.s].queries(p_.from.q, at.h, first, rows, D, q);
   std::fill_n(r, rows, 0.0f);
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -297,7 +269,9 @@ void Geometry::take_gradient(Arena& arena) {
 void Geometry::clear_gradient(bool wanted) {
   wants_gradient_ = wanted;
   for (DiagonalMetric& metric : diagonal_) std::fill(metric.dm.begin(), metric.dm.end(), 0.0);
-  for (const FullMetric& metric : full_) metric.clear_gradient();
+  for (const FullMetric& metric : full_) {
+    if (wanted) metric.clear_gradient();
+  }
 }
 
 void Geometry::unfold_queries(const Meeting& at, std::int64_t first, std::int64_t rows,

@@ -20,9 +20,30 @@ enum class Kind { product, distance, full };
 
 inline constexpr std::int64_t few_keys = gradient_keys;
 
+/// Whether k' differ from span to span of the queries.
+inline bool has_spans(const Problem& p) {
+  return p.metric<KeyCovariance>() && p.scope == Scope::prefix;
+}
+
+/// Whether the way back sums up lines that are measured from one centre, whatever the span: where
+/// keys are many. Under prefix that is far from most, which only softmax's ds forgive: their sum
+/// over a row is 0.
+inline bool has_one_centre(const Problem& p) {
+  return p.full && p.longest_m > few_keys &&
+         (!has_spans(p) || std::holds_alternative<Softmax>(p.how.weighting));
+}
+
 /// sum - by * x, rounded once.
 inline float without(float sum, float by, float x) {
   return float(double(sum) - double(by) * double(x));
+}
+
+/// to (rows,D) = from - centre (D)
+inline void subtract(float* to, const float* from, const float* centre, std::int64_t rows,
+                     std::int64_t D) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t d = 0; d < D; ++d) to[i * D + d] = from[i * D + d] - centre[d];
+  }
 }
 
 /// A query head of a sequence, and which span of its queries: those that share one estimate.
@@ -61,7 +82,9 @@ class Geometry {
   /// Whether k' differ from span to span: under prefix a full metric has its chunks.
   bool has_spans() const { return spanned_; }
   /// Spans of the longest sequence; queries [first, last) of a sequence's span.
-  std::int64_t spans() const { return spanned_ && !full_.empty() ? full_[0].most_slots : 1; }
+  std::int64_t spans() const {
+    return spanned_ ? std::max<std::int64_t>(counted_.most_slots, 1) : 1;
+  }
   struct Rows {
     std::int64_t first = 0, last = 0;
   };
@@ -85,6 +108,15 @@ class Geometry {
   bool whitens() const { return kind_ == Kind::full && p_.longest_m > few_keys; }
   void whiten_panels(const Meeting& at, std::int64_t n, float* z, float* b, const float* raw,
                      float* room) const;
+  /// dk -= db c P (k - centre) in panels like z's: what a key's own bias pulls; db (n, padded to a
+  /// panel) is used up.
+  void unwhiten_panels(const Meeting& at, std::int64_t n, float* dk, const float* z, float* db,
+                       float* room) const;
+  /// dk (count,D) from T = sum_i ds_ij q'_i, db (count) and z (count,D); T is used up.
+  void unwhiten_keys(const Meeting& at, std::int64_t count, float* dk, float* T, const float* db,
+                     const float* z) const;
+  /// y (rows,D) = c P (q - centre), of q' as queries() makes them.
+  void metric_queries(const Meeting& at, std::int64_t rows, float* y, const float* q) const;
   /// q as it lies in memory where scale times it is q', r at 0; else nullptr: queries() makes q'.
   const float* plain_queries(const Meeting& at, std::int64_t first, std::int64_t rows,
                              float* r) const;
@@ -105,7 +137,7 @@ class Geometry {
                          float* to) const;
   bool query_lines(const Meeting& at, std::int64_t first, std::int64_t rows, float* to) const;
   std::int64_t line_width() const { return doubled_ ? 2 * p_.size.D : p_.size.D; }
-  /// Queries measured from the centre (rows,D): what dm's differences are taken of.
+  /// Queries measured as key_lines are (rows,D): what dm's differences are taken of.
   void centred_queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* to) const;
   bool wants_db() const { return kind_ == Kind::full || (kind_ == Kind::distance && !doubled_); }
   bool wants_dr() const { return kind_ != Kind::product; }
@@ -118,7 +150,12 @@ class Geometry {
   /// dq (rows,D) from the sums; gathers dm. Queries of one key head come one after the other.
   void unfold_queries(const Meeting& at, std::int64_t first, std::int64_t rows,
                       const QuerySums& sums, float* dq, int thread);
-  /// What keys alone know of a span's metric; db (n) is summed over the heads that share it.
+  /// Whether the metric's gradient is gathered.
+  bool wants_gradient() const { return wants_gradient_; }
+  /// The span's metric gets what keys alone know of it, the upper triangle of sums (D,step) =
+  /// sum_j db_j k_j k_j' of key_lines.
+  void gather_scatter(const Meeting& at, const double* sums, std::int64_t step);
+  /// The same of lines; db (n) is summed over the heads that share it.
   void gather_keys(const Meeting& at, std::int64_t n, const float* db, int thread);
   /// Room for the metric's gradient, then zeros in it; `wanted`: whether anybody will look at it.
   void take_gradient(Arena& arena);
@@ -136,14 +173,19 @@ class Geometry {
   const FullMetric& full(const Meeting& at) const {
     return full_[at.s * p_.size.G + key_head(at.h)];
   }
+  /// What lines of the way back are measured from.
   const float* centre(const Meeting& at) const {
-    if (kind_ == Kind::full) return full(at).at(at.span).centre;
+    if (kind_ == Kind::full)
+      return full(at).at(has_one_centre(p_) ? full(at).first_slot() : at.span).centre;
     return centre_.data() + ((at.s * p_.size.G + key_head(at.h)) * p_.size.D);
   }
-  void whiten(const Meeting& at, std::int64_t rows, float* z, const float* x, float* norms) const;
+  void unwhiten(const Meeting& at, std::int64_t rows, float* x, const float* z) const;
+  void whiten(const Meeting& at, std::int64_t rows, float* z, const float* x) const;
   void whiten_few(const Meeting& at, std::int64_t rows, float* z, const float* x,
                   float* norms) const;
   void apply_metric(const Meeting& at, std::int64_t rows, float* x, float* room) const;
+  void whiten_queries(const Meeting& at, std::int64_t first, std::int64_t rows, float* q, float* m,
+                      float* r) const;
   void add_products(double* to, std::int64_t rows, const float* a, const float* b, double c,
                     float* room) const;
   void find_centre(std::int64_t s, std::int64_t g, const float* k);

@@ -110,32 +110,52 @@ static void sum_keys(const BackwardBlock& block, const Sum& of, long width) {
   }
 }
 
-/// dbias: columns of d_scores, in double: what follows subtracts them from sums of their size.
-static void sum_columns(const BackwardBlock& block) {
-  double sums[gradient_keys] = {};
-  for (long r = 0; r < block.rows; ++r) {
-    const long seen = block.causal ? block.sees[r] - block.key : block.n;
-    const float* line = block.d_scores + r * stride;
-    for (long j = 0; j < (seen < block.n ? seen : block.n); ++j) sums[j] += double(line[j]);
-  }
-  for (long j = 0; j < block.n; ++j) block.dbias[j] = float(double(block.dbias[j]) + sums[j]);
-}
-
-/// dr: the sum of each row's d_scores.
-static void sum_rows(const BackwardBlock& block) {
-  constexpr long width = 4;  // independent sums hide the latency
-  for (long r = 0; r < block.rows; ++r) {
-    const long seen = block.causal ? block.sees[r] - block.key : block.n;
-    const long count = seen < block.n ? seen : block.n;
-    const float* line = block.d_scores + r * stride;
-    double sums[width] = {};
-    long j = 0;
-    for (; j + width <= count; j += width) {
-      for (long i = 0; i < width; ++i) sums[i] += double(line[j + i]);
+/// dbias and dr: sums of the columns and the rows of d_scores, in double: what follows subtracts
+/// them from sums of their size. Either may be nullptr.
+static void sum_both(const BackwardBlock& block) {
+  constexpr long strips = 6;  // vectors of a row at a time: their sums stay in registers
+  double rows[block_rows] = {};
+  for (long first = 0; first < block.n; first += strips * lanes) {
+    W columns[strips][2];
+    for (long i = 0; i < strips; ++i) columns[i][0] = columns[i][1] = all(0.0);
+    for (long r = 0; r < block.rows; ++r) {
+      const long seen = block.causal ? block.sees[r] - block.key : block.n;
+      const long count = (seen < block.n ? seen : block.n) - first;
+      const float* line = block.d_scores + r * stride + first;
+      W row = all(0.0), other = all(0.0);
+      if (__builtin_expect(count >= strips * lanes, 1)) {
+#pragma GCC unroll 6
+        for (long i = 0; i < strips; ++i) {
+          W low, high;
+          split(low, high, load(line + i * lanes));
+          columns[i][0] = add(columns[i][0], low);
+          columns[i][1] = add(columns[i][1], high);
+          row = add(row, low);
+          other = add(other, high);
+        }
+      } else {
+#pragma GCC unroll 6
+        for (long i = 0; i < strips; ++i) {
+          if (i * lanes >= count) break;
+          W low, high;
+          split(low, high, keep_first(load(line + i * lanes), float(count - i * lanes), 0.0f));
+          columns[i][0] = add(columns[i][0], low);
+          columns[i][1] = add(columns[i][1], high);
+          row = add(row, low);
+          other = add(other, high);
+        }
+      }
+      double sums[wide_lanes];
+      store(sums, add(row, other));
+      for (long i = 0; i < wide_lanes; i += 2) rows[r] += sums[i] + sums[i + 1];
     }
-    for (; j < count; ++j) sums[0] += double(line[j]);
-    block.dr[r] = float(double(block.dr[r]) + ((sums[0] + sums[1]) + (sums[2] + sums[3])));
+    double sums[strips * lanes];
+    for (long i = 0; i < 2 * strips; ++i) store(sums + i * wide_lanes, columns[i / 2][i % 2]);
+    for (long j = 0; block.dbias && j < strips * lanes && first + j < block.n; ++j)
+      block.dbias[first + j] = float(double(block.dbias[first + j]) + sums[j]);
   }
+  for (long r = 0; r < block.rows && block.dr; ++r)
+    block.dr[r] = float(double(block.dr[r]) + rows[r]);
 }
 
 /// dm: squares of differences, weighted with d_scores.
@@ -161,8 +181,7 @@ static void sum_squares(const BackwardBlock& block, long d) {
 
 /// dbias, dr and dv.
 static void sum_sides(const BackwardBlock& block) {
-  if (block.dbias) sum_columns(block);
-  if (block.dr) sum_rows(block);
+  if (block.dbias || block.dr) sum_both(block);
   for (long e = 0; e < block.E; e += panel) {
     sum_queries(block,
                 {block.dv + e * gradient_keys, block.weights, block.d_o + e * block.query_rows},

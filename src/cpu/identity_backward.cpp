@@ -2,7 +2,7 @@
 // One query block against one key block of identity attention, backwards: x = s. And of decay with
 // content: x = s e^(slope (last - at)), divided by what does not depend on s. Compiled once per
 // instruction set.
-#include "cpu/isa.hpp"
+#include "cpu/wide.hpp"
 
 #include <math.h>
 

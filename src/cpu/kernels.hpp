@@ -130,11 +130,33 @@ struct WhitenedPanels {
   float* z;             // [n/panel][D][panel]
   float* norms;         // (n, padded to a panel) |z|^2
   const float* keys;    // packed by pack_keys
-  const float* W;       // (D,D), lower or upper triangular
+  const float* Wt;      // (D,D) the transpose of W, which is lower or upper triangular
   const float* centre;  // (D)
   bool lower;
   std::int64_t n, D;
   float* room;  // whitening_room() floats
+};
+
+/// to += W' (by_j z_j) for every key j, in panels like z.
+struct UnwhitenedPanels {
+  float* to;
+  const float* z;
+  const float* by;  // (n, padded to a panel)
+  const float* W;   // (D,D)
+  bool lower;       // whether W is
+  std::int64_t n, D;
+  float* room;  // whitening_room() floats
+};
+
+/// The upper triangle of sum (padded D twice) = or += sum_j by_j k_j k_j'.
+struct ScatteredLines {
+  double* sum;
+  const float* lines;  // column panels of `rows` rows, zero padded
+  const float* by;     // (n)
+  std::int64_t n, rows, D;
+  bool adds;          // += instead of =
+  std::int64_t most;  // lines that are summed up in float; these sums in double
+  float* room;        // (rows, padded D)
 };
 
 struct Kernels {
@@ -162,6 +184,8 @@ struct Kernels {
   void (*identity_backward)(const BackwardBlock& block);
   std::int64_t (*whitening_room)(std::int64_t D);
   void (*whiten_panels)(const WhitenedPanels& of);
+  void (*unwhiten_panels)(const UnwhitenedPanels& of);
+  void (*scatter_lines)(const ScatteredLines& of);
   const MatrixKernels* matrix;
   const JacobianKernels* jacobian;
   const ChunkKernels* chunk;

@@ -52,13 +52,26 @@ int whiten(double* W, const Moments& keys, const metric::Shrinkage& shrink, std:
   return -1;
 }
 
-/// Rows of W before row i are zero in column i: a block of P's rows leaves them out.
-void form_metric(double* P, const double* W, std::int64_t D, const MatrixKernels& kernels) {
-  constexpr std::int64_t block = 16;
-  for (std::int64_t i = 0; i < D; i += block) {
-    kernels.product_wide(
-        {P + i * D, W + i * D + i, W + i * D, std::min(block, D - i), D, D - i, D, 1, D, D, false});
+namespace {
+
+/// Rows of a symmetric matrix formed at a time, from the diagonal on.
+constexpr std::int64_t strip = 16;
+
+void mirror_upper(double* A, std::int64_t D) {
+  for (std::int64_t i = 0; i < D; ++i) {
+    for (std::int64_t j = i + 1; j < D; ++j) A[j * D + i] = A[i * D + j];
   }
+}
+
+}  // namespace
+
+/// Rows of W before row i are zero in column i: a strip of P leaves them out.
+void form_metric(double* P, const double* W, std::int64_t D, const MatrixKernels& kernels) {
+  for (std::int64_t i = 0; i < D; i += strip) {
+    kernels.product_wide({P + i * D + i, W + i * D + i, W + i * D + i, std::min(strip, D - i),
+                          D - i, D - i, D, 1, D, D, false});
+  }
+  mirror_upper(P, D);
 }
 
 void pull_through(double* dP, const double* W, double slope, std::int64_t D,
@@ -70,7 +83,11 @@ void pull_through(double* dP, const double* W, double slope, std::int64_t D,
       dP[i * D + j] = dP[j * D + i] = -slope / 2 * (dP[i * D + j] + dP[j * D + i]);
   }
   kernels.product_wide({X, P, dP, D, D, D, D, D, 1, D, false});
-  kernels.product_wide({dP, X, P, D, D, D, D, D, 1, D, false});
+  for (std::int64_t i = 0; i < D; i += strip) {
+    kernels.product_wide(
+        {dP + i * D + i, X + i * D, P + i, std::min(strip, D - i), D - i, D, D, D, 1, D, false});
+  }
+  mirror_upper(dP, D);
 }
 
 }  // namespace foci::cpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One query block against one key block of relu2 attention, backwards: x = relu(s)^2 and
 // ds = 2 relu(s) dx. Compiled once per instruction set.
-#include "cpu/isa.hpp"
+#include "cpu/wide.hpp"
 
 #include <math.h>
 

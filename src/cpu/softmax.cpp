@@ -300,6 +300,8 @@ void row_dots(float* to, const float* a, const float* b, std::int64_t rows, std:
 // whiten.cpp
 std::int64_t whitening_room(std::int64_t D);
 void whiten_panels(const WhitenedPanels& of);
+void unwhiten_panels(const UnwhitenedPanels& of);
+void scatter_lines(const ScatteredLines& of);
 
 #define FOCI_NAME_OF(isa) FOCI_QUOTED(isa)
 #define FOCI_QUOTED(isa) #isa
@@ -321,6 +323,8 @@ const Kernels kernels = {.name = FOCI_NAME_OF(FOCI_ISA),
                          .identity_backward = identity_backward,
                          .whitening_room = whitening_room,
                          .whiten_panels = whiten_panels,
+                         .unwhiten_panels = unwhiten_panels,
+                         .scatter_lines = scatter_lines,
                          .matrix = &matrix_kernels,
                          .jacobian = &jacobian_kernels,
                          .chunk = &chunk_kernels,

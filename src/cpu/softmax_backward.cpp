@@ -3,7 +3,7 @@
 //   dv += P' do      dS = P (do v' - delta)      dk += dS' q      dq += dS k      dbias += column
 //   sums of dS
 // Compiled once per instruction set.
-#include "cpu/isa.hpp"
+#include "cpu/wide.hpp"
 
 #include <math.h>
 

@@ -16,9 +16,8 @@ void Backward::keep_bias(const Meeting& at, const Work& work, const Room& room) 
   for (std::int64_t j = 0; j < work.count; ++j) shared[j] += room.db[j];
 }
 
-/// Lines [0, count) that lie in column panels, block by block, as (count,width).
-static void lines_of(float* to, std::span<const float> panels, std::int64_t count,
-                     std::int64_t width, std::int64_t panel) {
+void lines_of(float* to, std::span<const float> panels, std::int64_t count, std::int64_t width,
+              std::int64_t panel) {
   const std::int64_t padded_width = padded(width, panel);
   for (std::int64_t j = 0; j < count; ++j) {
     const std::int64_t slot = j / gradient_keys * gradient_stride * padded_width;
@@ -43,8 +42,10 @@ void Backward::keep_keys(const Gradients& to, const Work& work, Room& room) {
   const std::int64_t D = p_.size.D, E = p_.size.E;
   const float* dk = room.dk_lines.data();
   lines_of(room.lines.data(), room.dv, work.count, E, panel_);
-  if (late_) {
-    const Gathered gathered = late(work.s, work.g);
+  const Gathered gathered = late(work.s, work.g);
+  if (late_ && whitened_) {
+    std::copy_n(dk, work.count * D, gathered.dk.data() + (work.first * D));
+  } else if (late_) {
     for (std::int64_t i = 0; i < work.count * D; ++i) gathered.dk[work.first * D + i] += dk[i];
     for (std::int64_t i = 0; i < work.count * E; ++i)
       gathered.dv[work.first * E + i] += room.lines[i];
@@ -60,7 +61,7 @@ void Backward::keep_keys(const Gradients& to, const Work& work, Room& room) {
       metric::store(view, {tokens.at.b, work.g, tokens.at.k0 + key}, lines + j * width, width);
     }
   };
-  write(to.dk, dk, D);
+  if (!late_) write(to.dk, dk, D);
   write(to.dv, room.lines.data(), E);
 }
 
@@ -80,10 +81,11 @@ void Backward::finish_queries(const Gradients& to, Meeting at, int thread) {
 /// Rows of column panels (rows,D), summed over the parts.
 void Backward::sum_parts(float* to, std::span<float> array, const Meeting& at, std::int64_t first,
                          std::int64_t rows, int thread) const {
-  const std::int64_t panel = panel_, begin = geometry_.rows(at.s, at.span).first;
-  float* sum = panels_of(array, at, 0, first - begin, thread);
-  for (std::int64_t part = 1; part < parts_; ++part) {
-    const float* more = panels_of(array, at, part, first - begin, thread);
+  const std::int64_t panel = panel_;
+  const Geometry::Rows span = geometry_.rows(at.s, at.span);
+  float* sum = panels_of(array, at, 0, first, thread);
+  for (std::int64_t part = 1; part < parts_ && meets(at, part, span); ++part) {
+    const float* more = panels_of(array, at, part, first, thread);
     for (std::int64_t i = 0; i < block_rows * padded_D_; ++i) sum[i] += more[i];
   }
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -150,7 +152,7 @@ void Backward::write_keys(const Gradients& to, std::int64_t s, std::int64_t g) c
         metric::store_one(view, {at.of[0], at.of[1], at.of[2], d}, 0.0f);
     };
     line(to.dk, gathered.dk, D, late_);
-    line(to.dv, gathered.dv, E, late_);
+    line(to.dv, gathered.dv, E, late_ && !whitened_);
     line(to.dv_prev, gathered.dv_prev, E, true);
     for (std::int64_t r = 0; r < R && to.dkey_bias; ++r) {
       const bool own = to.dkey_bias.shape[1] == p_.size.H;
