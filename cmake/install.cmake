@@ -7,6 +7,10 @@ set(package ${CMAKE_INSTALL_LIBDIR}/cmake/foci)
 
 install(TARGETS foci EXPORT fociTargets FILE_SET HEADERS)
 install(EXPORT fociTargets NAMESPACE foci:: DESTINATION ${package})
+if(FOCI_HAS_TORCH)
+  install(TARGETS foci_torch EXPORT fociTorchTargets)
+  install(EXPORT fociTorchTargets NAMESPACE foci:: DESTINATION ${package})
+endif()
 configure_package_config_file(cmake/fociConfig.cmake.in fociConfig.cmake
   INSTALL_DESTINATION ${package} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(fociConfigVersion.cmake COMPATIBILITY SameMinorVersion)

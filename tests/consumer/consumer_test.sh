@@ -65,6 +65,12 @@ case $1 in
     [ ! -e "$work/inside/foci/tests" ] || fail "foci's tests came along"
     ;;
 
+  torch)
+    configure torch -DCMAKE_PREFIX_PATH="$prefix;$TORCH" -DFOCI_WITH_TORCH=ON
+    "$CMAKE" --build "$work/torch"
+    "$work/torch/consumer_torch"
+    ;;
+
   exports)
     names=$(nm -DC --defined-only "$library" | cut -c20-)
     grep -q '^foci::attend(' <<<"$names" || fail "foci::attend is not exported"
