@@ -142,7 +142,7 @@ inline std::string refuse_package(const std::string& from, const std::string& pa
   const auto layer = layer_of(from);
   static const std::set<std::string> command = {"std", "posix", "fmt", "nlohmann", "CLI"};
   if (layer == "cli" && command.contains(package)) return "";
-  if (layer == "examples" && package == "std") return "";
+  if (layer == "examples" && (package == "std" || package == "torch")) return "";
   if (from.starts_with("include/") && package != "std" &&
       !(package == "torch" && row_of(layer) >= row_of("nn"))) {
     return "a public header does not know " + package;
