@@ -76,6 +76,18 @@ std::vector<Finding> precision_findings(const Tensors& ours, const Tensors& naiv
   return findings;
 }
 
+void pool(std::vector<Finding>& findings, const std::vector<Finding>& more) {
+  for (std::size_t i = 0; i < findings.size() && i < more.size(); ++i) {
+    Finding& to = findings[i];
+    const double rounding =
+        std::max(to.tolerance - 2 * to.naive_error, more[i].tolerance - 2 * more[i].naive_error);
+    to.error = std::max(to.error, more[i].error);
+    to.naive_error = std::max(to.naive_error, more[i].naive_error);
+    to.tolerance = 2 * to.naive_error + rounding;
+    to.passed = to.error <= to.tolerance && std::isfinite(to.error);
+  }
+}
+
 std::vector<Finding> answer_findings(const Tensors& exact, const Safetensors& file,
                                      const Options& how) {
   std::vector<Finding> findings;

@@ -36,6 +36,10 @@ double epsilon(DType dtype);
 std::vector<Finding> precision_findings(const Tensors& ours, const Tensors& naive,
                                         const Tensors& exact);
 
+/// The same rule over several draws: the largest error against the largest naive one and the
+/// largest value. `more` holds the findings of another draw, in the same order.
+void pool(std::vector<Finding>& findings, const std::vector<Finding>& more);
+
 /// Gradients of ref in f64 against central differences of the forward pass along random directions.
 /// `problem` is in f64 and has `do`.
 std::vector<Finding> difference_findings(const Problem& problem, const Options& how,

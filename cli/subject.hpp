@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace foci::cli {
 
@@ -41,6 +42,7 @@ class Subject {
 
  private:
   Problem made(const Sizes& sizes, const Options& how, std::uint64_t seed) const;
+  std::vector<Finding> drawn(std::uint64_t seed);
   void check(std::uint64_t seed);
   bool is_timed(const Finding& finding) const;
 

@@ -48,8 +48,10 @@ def load() -> Build:
     try:
         _ops.load_library(str(library))
     except OSError as error:
+        # torch 2.11 says only that it could not; the linker's own words are the cause.
+        why = error.__cause__ or error.__context__ or error
         raise ImportError(
-            f"foci: {library} does not load ({error}). {_pair(built)}. {_remedy()}"
+            f"foci: {library} does not load ({why}). {_pair(built)}. {_remedy()}"
         ) from error
     return built
 
