@@ -27,6 +27,7 @@ compare: build ## all mechanisms side by side: error, time, memory, concentratio
 
 bench: build ## measure every speed line on this machine (ONLY=REGEX for some of them)
 	@python3 bench/suite.py --only '$(ONLY)'
+	@$(BUILD) release --target foci_nn_cost > /dev/null && python3 bench/nn.py || echo "without torch"
 	@python3 tools/performance.py > docs/performance.md
 
 sanitize: build-asan/build.ninja build-tsan/build.ninja ## tests under ASan, UBSan, TSan

@@ -90,6 +90,24 @@ def page_of(result, notes):
     return "\n".join(text)
 
 
+def torch_page_of(result, notes):
+    """nn.json: what the call through torch adds, median of 21 turns."""
+    text = [f"## {result['machine']}: nn::attend beside the core call it makes", "",
+            f"{result['processor']}; commit `{result['commit']}`, {result['date']}. One thread, "
+            "medians of 21 turns in one run, microseconds; asked: at most "
+            f"{result['bar_us']:g} added. *Recorded*: with a gradient to come.", "",
+            "| shape | metric | core | nn::attend | recorded | added | added, recorded | reached |",
+            "|---|---|---:|---:|---:|---:|---:|---|"]
+    for line in result["lines"]:
+        core, plain, recorded = line["core_us"], line["nn_us"], line["nn_recorded_us"]
+        reached = max(plain, recorded) - core <= result["bar_us"]
+        text.append(f"| {', '.join(map(str, line['shape']))} | {line['metric']} | {core:.1f} | "
+                    f"{plain:.1f} | {recorded:.1f} | {plain - core:.1f} | {recorded - core:.1f} | "
+                    f"{'yes' if reached else '**no**'} |")
+    why = why_not(notes, result["machine"], "nn")
+    return "\n".join(text + (["", why] if why else []))
+
+
 def read(path):
     with open(path) as file:
         return json.load(file)
@@ -101,7 +119,8 @@ def main():
     notes = read(notes_path) if os.path.exists(notes_path) else {}
     paths = sorted(os.path.join(at, name) for at, _, names in os.walk(folder)
                    for name in names if name.endswith(".json") and at != folder)
-    pages = [page_of(read(path), notes) for path in paths]
+    pages = [torch_page_of(result, notes) if result.get("suite") == "nn" else page_of(result, notes)
+             for result in map(read, paths)]
     print("\n\n".join([INTRODUCTION.rstrip()] + (pages or ["Nothing has been measured yet."])))
     return 0
 
