@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# bench/nn.py [--build DIR] [--machine NAME] [--commit NAME] [--results DIR]: what nn::attend adds to
-# the core call it makes. Runs DIR/bench/nn_cost and writes <results>/<machine>/nn.json;
+# bench/nn.py [--build DIR] [--machine NAME] [--commit NAME] [--results DIR]: what nn::attend adds
+# to the core call it makes. Runs DIR/bench/nn_cost and writes <results>/<machine>/nn.json;
 # tools/performance.py makes a table of it.
 import argparse
 import datetime
