@@ -19,6 +19,7 @@ float* place_in(const View& to, std::int64_t b, std::int64_t h, std::int64_t fir
 bool Backward::shortens(const Problem& problem, const Kernels& isa, const Geometry& geometry,
                         const NarrowKernels* narrow) {
   const std::int64_t lanes = isa.panel / 2;
+  if (!problem.packed() && problem.longest_m > short_keys) return false;
   return std::holds_alternative<Softmax>(problem.how.weighting) &&
          geometry.kind() == Kind::product && !problem.from.key_bias && !problem.through &&
          !(narrow && problem.longest_m > gradient_keys) && problem.size.D % lanes == 0 &&
