@@ -175,6 +175,36 @@ TEST(Check, GradientsOfEveryMetricAgreeWithDifferences) {
   }
 }
 
+/// Among the tensors that seed 0 makes is a score next to 0, where the sum of |s| has a kink.
+TEST(Check, AKinkWithinTheStepIsNoFault) {
+  EXPECT_EQ(run_foci({"check", "--weighting", "identity", "--rescale", "l1"}).status, 0);
+}
+
+TEST(Findings, DrawsArePooledByTheRule) {
+  std::vector<foci::cli::Finding> findings(1);
+  findings[0] = {.name = "o",
+                 .against = {},
+                 .error = 5,
+                 .naive_error = 1,
+                 .tolerance = 3,
+                 .passed = false,
+                 .note = {}};
+  const auto another = [](double error, double naive, double tolerance) {
+    return std::vector<foci::cli::Finding>{{.name = "o",
+                                            .against = {},
+                                            .error = error,
+                                            .naive_error = naive,
+                                            .tolerance = tolerance,
+                                            .note = {}}};
+  };
+  foci::cli::pool(findings, another(2, 2, 4.5));
+  EXPECT_EQ(findings[0].error, 5);
+  EXPECT_EQ(findings[0].tolerance, 5);  // 2 x 2, and the larger rounding
+  EXPECT_TRUE(findings[0].passed);
+  foci::cli::pool(findings, another(6, 0, 0.5));
+  EXPECT_FALSE(findings[0].passed);
+}
+
 TEST(Check, AFileNeedsNoGradientAndAMetricMayBeShared) {
   Tensors tensors;
   for (const char* name : {"q", "k", "v"}) tensors[name] = numbers({3, 2, 7, 3}, name[0]);
