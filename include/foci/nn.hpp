@@ -6,6 +6,7 @@
 #include <foci/export.h>
 #include <foci/call.hpp>
 #include <foci/decode.hpp>
+#include <foci/error.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -44,7 +45,8 @@ FOCI_API Statistics measure(const at::Tensor& q, const at::Tensor& k, const at::
                             const Extras& extras = {}, const Options& how = {});
 
 /// Where a learned metric begins: m = 1 or P = I; the estimate from the first training batch (how
-/// values change, or the keys' covariance); a draw from torch's generator.
+/// values change, so m = 1 on the lowest layer, or the keys' covariance); a draw from torch's
+/// generator.
 enum class Init { identity, estimate, random };
 
 /// A metric that is a parameter: m = softplus (G,D), or P = L L' (G,D,D). In place of Options'.

@@ -15,6 +15,16 @@ class Held(NamedTuple):
     key_mask: Optional[Tensor]
 
 
+class Mark(NamedTuple):
+    """A cache as it was before a step."""
+
+    length: int
+    held: Dict[str, Tensor]
+    layer: Optional[int]
+    jacobian_sum: Optional[Tensor]
+    jacobian_count: Optional[Tensor]
+
+
 class Cache:
     """Keys and values of the tokens so far, for one layer.
 
@@ -31,6 +41,7 @@ class Cache:
     def __init__(self) -> None:
         self.length = 0
         self._held: Dict[str, Tensor] = {}
+        self._layer: Optional[int] = None
         self.jacobian_sum: Optional[Tensor] = None  # (B,H,1,D): metric jacobian under prefix
         self.jacobian_count: Optional[Tensor] = None  # (B,1,1,1)
 
@@ -52,10 +63,40 @@ class Cache:
             self.jacobian_sum = self.jacobian_sum.index_select(0, batch)
             self.jacobian_count = self.jacobian_count.index_select(0, batch)
 
+    def mark(self) -> Mark:
+        """Where a step begins, for `back` when it is refused."""
+        return Mark(
+            self.length, dict(self._held), self._layer, self.jacobian_sum, self.jacobian_count
+        )
+
+    def back(self, to: Mark) -> None:
+        """Forgets what came since the mark."""
+        self.length, self._held, self._layer = to.length, dict(to.held), to.layer
+        self.jacobian_sum, self.jacobian_count = to.jacobian_sum, to.jacobian_count
+
+    def belong(self, layer: object) -> None:
+        """Each layer has keys of its own: a cache that another one has begun is refused."""
+        if self._layer is not None and self._layer != id(layer):
+            raise ValueError(
+                "foci.nn.Cache: another layer has put its tokens here: give each layer a Cache of "
+                "its own"
+            )
+        self._layer = id(layer)
+
     def append(
         self, k: Tensor, v: Tensor, v_prev: Optional[Tensor], key_mask: Optional[Tensor]
     ) -> Held:
         """Takes the newest tokens, k and v (B,G,n,D), key_mask (B,n); gives back all of them."""
+        if v_prev is not None and (v_prev.shape != v.shape or v_prev.dtype != v.dtype):
+            raise ValueError(
+                f"foci.nn.Cache: v_prev is {v_prev.dtype} of shape {tuple(v_prev.shape)}; it must "
+                f"be that of the new tokens alone, {v.dtype} of shape {tuple(v.shape)}"
+            )
+        if key_mask is not None and key_mask.shape != (k.size(0), k.size(2)):
+            raise ValueError(
+                f"foci.nn.Cache: key_mask has shape {tuple(key_mask.shape)}; it must be that of "
+                f"the new tokens alone, {(k.size(0), k.size(2))}: the cache keeps the earlier ones"
+            )
         held = self._held.get("k")
         if held is not None and held.size(0) != k.size(0):
             raise ValueError(

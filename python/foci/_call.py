@@ -93,7 +93,14 @@ def prepare(
         known.get("k_offsets"),
         "",
     )
-    causal = bool(known.get("is_causal"))
+    causal = known.get("is_causal", False)
+    if not isinstance(causal, bool):
+        raise ValueError(f"foci.{call}: is_causal is {causal!r}; it must be True or False")
+    if known.get("weighting") == "decay" and not causal:
+        raise ValueError(
+            f"foci.{call}: weighting decay looks back in time and is causal only: set "
+            "is_causal=True"
+        )
     if causal:
         prepared = _align(call, prepared, known.get("causal_align"), name)
     elif known.get("causal_align") not in (None, "bottom-right", "top-left"):
@@ -127,6 +134,10 @@ def _check_tensors(call: str, q: Tensor, k: Tensor, v: Tensor, known: Dict[str, 
     for name, one in (("q", q), ("k", k), ("v", v)):
         if not isinstance(one, Tensor):
             raise TypeError(f"foci.{call}: {name} is a {type(one).__name__}; it must be a tensor")
+        if one.layout != torch.strided:
+            raise ValueError(
+                f"foci.{call}: {name} is a sparse tensor; it must be dense: {name}.to_dense()"
+            )
         if one.dim() != 4:
             raise ValueError(
                 f"foci.{call}: {name} has shape {tuple(one.shape)}; it must be (batch, heads, "
@@ -191,6 +202,12 @@ def _key_mask_of(
         batch, keys = q.size(0), k.size(2)
         fits = attn_mask.dim() == 4 and attn_mask.size(1) == 1 and attn_mask.size(2) == 1
         fits = fits and attn_mask.size(0) in (1, batch) and attn_mask.size(3) == keys
+        keyed = attn_mask.dim() == 4 and attn_mask.size(1) == 1 and attn_mask.size(2) == 1
+        if attn_mask.dtype == torch.bool and keyed and not fits:
+            raise ValueError(
+                f"foci.{call}: attn_mask has shape {tuple(attn_mask.shape)}; with {batch} "
+                f"sequences and {keys} keys it must be ({batch}|1, 1, 1, {keys})"
+            )
         if attn_mask.dtype != torch.bool or not fits:
             raise NotImplementedError(
                 f"foci.{call}: attn_mask of shape {tuple(attn_mask.shape)}, {attn_mask.dtype} is "

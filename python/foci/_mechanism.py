@@ -36,9 +36,11 @@ class Mechanism:
         rotary_pairs: Optional[str],
         rotary_base: float,
         backend: str,
-        head_dim: int,
+        sizes: Dict[str, int],
         settings: Dict[str, Any],
     ) -> None:
+        head_dim = sizes["head_dim"]
+        self.sizes = sizes
         self.weighting, self.causal, self.lowest = weighting, causal, lowest
         self.init, self.momentum = init, momentum
         self.rotary_pairs, self.rotary_base = rotary_pairs, rotary_base
@@ -52,8 +54,12 @@ class Mechanism:
         self.compares = self.metric in CHANGES
         self.scope = self._scope(scope)
         self.scale = scale if scale is None or isinstance(scale, str) else float(scale)
-        if self.full and scale is None:
-            self.scale = 1 / math.sqrt(head_dim)
+        if scale is None:
+            product = weighting == "linear" and not self.full
+            self.scale = 1.0 if product else 1 / math.sqrt(head_dim)
+        if self.metric in ESTIMATED and self.scope != "running":
+            through = self.metric == "key-covariance"
+            self.settings.setdefault("metric_grad", "through" if through else "detached")
         if self.metric == "key-covariance" and self.scope != "running":
             self.settings.setdefault("prior", float(head_dim))
         self._check(head_dim)
@@ -128,7 +134,14 @@ class Mechanism:
         elif self.scope:
             settings["scope"] = self.scope
         how = _settings.text(metric, self.weighting, settings, self.scale, self.causal)
-        try_out(how, metric == "given", self.full)
+        try:
+            try_out(how, metric == "given", self.full)
+        except ValueError as error:
+            if self.metric not in LEARNED:
+                raise
+            said = str(error).replace("metric given", f"metric {self.metric}")
+            said = said.replace("the metric is given", f"the metric is {self.metric}")
+            raise ValueError(said) from None
         if backend == "auto":
             return how
         how = f"{how} {_settings.written('backend', backend)}"
@@ -157,6 +170,7 @@ class Mechanism:
         if self.rotary_pairs is not None:
             named["rotary_pairs"] = self.rotary_pairs
             named["rotary_base"] = repr(float(self.rotary_base))
+        named.update({name: str(size) for name, size in self.sizes.items()})
         order = ["metric", "weighting", *sorted(named.keys() - {"metric", "weighting"})]
         return " ".join(f"{name}={named[name]}" for name in order)
 
@@ -189,7 +203,11 @@ def _same(a: Optional[str], b: Optional[str]) -> bool:
         return False
 
 
+# They say how a layer is trained or run, not what it computes.
+NOT_COMPARED = {"backend", "metric_grad", "momentum", "init"}
+
+
 def differ(one: str, other: str) -> bool:
-    """Whether two texts mean different things; the backend computes the same thing."""
+    """Whether layers of these texts compute different things."""
     a, b = parsed(one), parsed(other)
-    return any(not _same(a.get(n), b.get(n)) for n in {*a, *b} - {"backend"})
+    return any(not _same(a.get(n), b.get(n)) for n in {*a, *b} - NOT_COMPARED)

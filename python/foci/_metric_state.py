@@ -79,6 +79,7 @@ class MetricState(nn.Module):
     running_mean: Tensor
     running_scatter: Tensor
     running_steps: Tensor
+    running_steps_before: Tensor
     mechanism: Tensor
 
     def _remember(self, how: Mechanism, heads: int, kv_heads: int, head_dim: int) -> None:
@@ -99,7 +100,16 @@ class MetricState(nn.Module):
             self.register_buffer("running_m", torch.zeros(rows, head_dim))
         if how.scope == "running":
             self.register_buffer("running_steps", torch.zeros((), dtype=torch.int64))
+            for name in self._averages():
+                old = getattr(self, name)
+                self.register_buffer(f"{name}_before", old.clone(), persistent=False)
+                seen = torch.full_like(old, math.nan)
+                self.register_buffer(f"{name}_seen", seen, persistent=False)
+            before = torch.zeros((), dtype=torch.int64)
+            self.register_buffer("running_steps_before", before, persistent=False)
+        # The lowest layer has no values below to start from.
         self._awaits = how.metric in LEARNED and how.init == "estimate"
+        self._awaits = self._awaits and not (how.lowest and how.metric == "learned")
         if how.metric in LEARNED:
             self.reset_metric()
 
@@ -132,8 +142,15 @@ class MetricState(nn.Module):
         m = _estimates.normalised(m, self.how.settings.get("normalize", "max"))
         return _estimates.levelled(m, self.metric)
 
-    def given_metric(self) -> Optional[Tensor]:
-        """m (1,G|H,1,D) or P (1,G,D,D) for the operators; None when they estimate it."""
+    def _averages(self) -> Tuple[str, ...]:
+        """The buffers of scope "running"."""
+        if self.metric == "key-covariance":
+            return ("running_mean", "running_scatter")
+        return ("running_m",)
+
+    def given_metric(self, before: bool = False) -> Optional[Tensor]:
+        """m (1,G|H,1,D) or P (1,G,D,D) for the operators; None when they estimate it. `before`: the
+        average as it was before the batch that was observed last."""
         if self.metric == "learned":
             m = nn.functional.softplus(_estimates.wide(self.metric_raw))
             return _estimates.pair_means(m, self.how.rotary_pairs)[None, :, None, :]
@@ -146,12 +163,15 @@ class MetricState(nn.Module):
             return self.metric_drawn[None, :, None, :]
         if self.scope != "running":
             return None
-        none = self.running_steps == 0
+        when = "_before" if before else ""
+        steps: Tensor = getattr(self, f"running_steps{when}")
+        average: Tensor = getattr(self, f"{self._averages()[-1]}{when}")
+        none = steps == 0
         past = torch.full((), self.how.momentum, dtype=torch.float64, device=none.device)
-        part = torch.where(none, torch.ones_like(past), 1 - past**self.running_steps)
+        part = torch.where(none, torch.ones_like(past), 1 - past**steps)
         if self.metric == "key-covariance":
-            return self._precision(self.running_scatter.double() / part, none)[None]
-        m = self.finish(self.running_m.double() / part)
+            return self._precision(average.double() / part, none)[None]
+        m = self.finish(average.double() / part)
         return torch.where(none, torch.ones_like(m), m)[None, :, None, :]
 
     def _precision(self, scatter: Tensor, none: Tensor) -> Tensor:
@@ -182,21 +202,35 @@ class MetricState(nn.Module):
         self._awaits = False
 
     def observe(self, p: Projected) -> None:
-        """scope "running": takes a training batch into the average."""
+        """scope "running": takes a training batch into the average, and keeps what was before.
+
+        The same numbers twice in a row are one batch: activation checkpointing computes it again,
+        and must meet the metric it met the first time.
+        """
         if self.scope != "running":
             return
         with torch.no_grad():
-            seen: List[Tuple[Tensor, Tensor]]
+            found: Tuple[Tensor, ...]
             if self.metric == "key-covariance":
-                n, mean, scatter = moments(p.k, p.key_mask)
-                seen = [(self.running_mean, mean), (self.running_scatter, scatter)]
+                found = moments(p.k, p.key_mask)
             else:
-                n, raw = self._raw(p)
-                seen = [(self.running_m, raw)]
+                found = self._raw(p)
+            n, batch = found[0], found[1:]
+            again = torch.ones((), dtype=torch.bool, device=n.device)
+            for name, new in zip(self._averages(), batch):
+                seen: Tensor = getattr(self, f"{name}_seen")
+                again = again & (seen == new.to(seen.dtype)).all()
+                seen.copy_(new)
             keep = self.how.momentum
-            for old, new in seen:
-                old.copy_(torch.where(n > 0, keep * old + (1 - keep) * new.to(old.dtype), old))
-            self.running_steps.add_((n > 0).to(torch.int64))
+            for name, new in zip(self._averages(), batch):
+                now: Tensor = getattr(self, name)
+                before: Tensor = getattr(self, f"{name}_before")
+                before.copy_(torch.where(again, before, now))
+                mixed = keep * before + (1 - keep) * new.to(now.dtype)
+                now.copy_(torch.where(again | (n == 0), now, mixed))
+            steps, earlier = self.running_steps, self.running_steps_before
+            earlier.copy_(torch.where(again, earlier, steps))
+            steps.copy_(torch.where(again | (n == 0), steps, earlier + 1))
 
     def _raw(self, p: Projected) -> Tuple[Tensor, Tensor]:
         """How many tokens count, and raw m (G|H,D) over batch and tokens."""
@@ -273,7 +307,8 @@ class MetricState(nn.Module):
         """half() and bfloat16() leave averages wide: a momentum of .99 drowns in 8 bits."""
         apply: Any = super()._apply
         apply(fn, *rest, **named)
-        for name in ("running_m", "running_mean", "running_scatter", "metric_drawn"):
+        wide = ("running_m", "running_mean", "running_scatter", "metric_drawn")
+        for name in [wide_ + when for wide_ in wide for when in ("", "_before", "_seen")]:
             buffer = self._buffers.get(name)
             if buffer is not None and buffer.dtype in (torch.float16, torch.bfloat16):
                 self._buffers[name] = buffer.float()

@@ -58,6 +58,9 @@ _LACKING: Dict[str, Tuple[Tuple[Any, ...], str]] = {
     "block_mask": ((None,), "key_mask leaves keys out, is_causal what comes later"),
 }
 
+# Dropout on the weights, as layers call it.
+_DROPPING = ("dropout", "dropout_p", "attn_drop", "attention_dropout")
+
 # The same thing under another library's name.
 _RENAMED: Dict[str, str] = {
     "query": "q",
@@ -83,6 +86,12 @@ def refuse_unknown(call: str, unknown: Mapping[str, object], known: Iterable[str
             if any(value is x or (type(value) is type(x) and value == x) for x in off):
                 continue
             raise NotImplementedError(f"foci.{call}: {name} is not supported: {remedy}")
+        if name in _DROPPING and "dropout_p" not in known:
+            if not value:
+                continue
+            raise NotImplementedError(
+                f"foci.{call}: {name} is not supported: use dropout on what the layer returns"
+            )
         near = difflib.get_close_matches(name, list(known), n=1)
         right = _RENAMED.get(name, near[0] if near else None)
         hint = f"; did you mean {right}?" if right else ""
@@ -91,6 +100,12 @@ def refuse_unknown(call: str, unknown: Mapping[str, object], known: Iterable[str
 
 def split(call: str, keywords: Mapping[str, Any], known: Iterable[str]) -> Dict[str, Any]:
     """The settings among the keywords that a signature does not name; None is as good as absent."""
+    for name in ("normalize", "rescale"):
+        if name in keywords and keywords[name] is None:
+            raise ValueError(
+                f'foci.{call}: {name}=None is ambiguous: write {name}="none" to switch it off, or '
+                "leave it out for the default"
+            )
     unknown = {name: value for name, value in keywords.items() if name not in SETTINGS}
     if unknown:
         refuse_unknown(call, unknown, [*known, *SETTINGS])

@@ -109,7 +109,7 @@ class Attention(MetricState):
             rotary_pairs=rotary_pairs,
             rotary_base=rotary_base,
             backend=backend,
-            head_dim=head_dim,
+            sizes={"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim},
             settings=_settings.split("nn.Attention", settings, _KEYWORDS),
         )
         self._remember(mechanism, heads, kv_heads, head_dim)
@@ -118,10 +118,7 @@ class Attention(MetricState):
         self.register_buffer("mechanism", mechanism.encoded())
 
     def extra_repr(self) -> str:
-        return (
-            f"dim={self.dim}, heads={self.heads}, kv_heads={self.kv_heads}, "
-            f"head_dim={self.head_dim}, {self.how.text}"
-        )
+        return f"dim={self.dim}, {self.how.text}"
 
     def forward(
         self,
@@ -138,13 +135,30 @@ class Attention(MetricState):
         key_bias: (B,H,M) or (B,G,M) added to the scores; M counts cached tokens too.
         cache: tokens before x (causal layers, without gradients); x is added to it.
         """
+        if cache is None:
+            return self._attended(x, v_prev, key_mask, key_bias, None)
+        mark = cache.mark()
+        try:
+            return self._attended(x, v_prev, key_mask, key_bias, cache)
+        except Exception:
+            cache.back(mark)  # a step that is refused leaves nothing behind
+            raise
+
+    def _attended(
+        self,
+        x: Tensor,
+        v_prev: Optional[Tensor],
+        key_mask: Optional[Tensor],
+        key_bias: Optional[Tensor],
+        cache: Optional[Cache],
+    ) -> Tuple[Tensor, Tensor]:
         p = self._project(x, v_prev, key_mask, 0 if cache is None else cache.length)
         v = p.v
-        if self.training and cache is None:
+        learns = self.training and cache is None
+        if learns:
             self.start(p)
-        metric = self.given_metric()
-        if self.training and cache is None:
             self.observe(p)
+        metric = self.given_metric(before=learns)
         if cache is not None:
             p = self._appended(p, cache)
             if self.metric == "jacobian" and metric is None:
@@ -168,6 +182,11 @@ class Attention(MetricState):
             raise ValueError(
                 f"foci.nn.Attention: x has shape {tuple(x.shape)}; it must be (batch, tokens, "
                 f"{self.dim})"
+            )
+        if not x.is_floating_point():
+            raise ValueError(
+                f"foci.nn.Attention: x has type {x.dtype}; it must be a floating one: embed tokens "
+                "first"
             )
         self._check_below(v_prev)
         if key_mask is not None and key_mask.dtype != torch.bool:
@@ -200,6 +219,7 @@ class Attention(MetricState):
     def _appended(self, p: Projected, cache: Cache) -> Projected:
         if not self.causal:
             raise ValueError("foci.nn.Attention: a cache needs a causal layer: set causal=True")
+        cache.belong(self)
         if torch.is_grad_enabled() and (p.k.requires_grad or p.v.requires_grad):
             raise RuntimeError(
                 "foci.nn.Attention: a cache keeps no gradients: decode under torch.no_grad()"
@@ -225,16 +245,15 @@ class Attention(MetricState):
         self, state_dict: Dict[str, Any], prefix: str, *rest: Any, **named: Any
     ) -> None:
         name = prefix + "mechanism"
-        errors = rest[-1] if rest else named["error_msgs"]
         stored = state_dict.get(name)
         if stored is not None:
             text = decoded(stored)
             if differ(text, self.how.text):
-                errors.append(
-                    f"{name}: the checkpoint was made under `{text}` and this layer has "
-                    f"`{self.how.text}`: build the layer with the checkpoint's settings"
+                # Raised here, not gathered: torch would go on and replace this layer's weights.
+                raise RuntimeError(
+                    f"foci.nn.Attention: {name}: the checkpoint was made under `{text}` and this "
+                    f"layer has `{self.how.text}`: build the layer with the checkpoint's settings"
                 )
-                return
             state_dict[name] = self.mechanism  # the same settings, as they are written here
         self.loaded(state_dict, prefix)
         load: Any = super()._load_from_state_dict

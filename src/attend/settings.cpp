@@ -74,7 +74,10 @@ void read(std::string_view name, std::string_view text, Value& to) {
   if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) {
     const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), to);
     if (fault == std::errc() && end == text.data() + text.size()) return;
-    refuse_value(name, text, std::is_floating_point_v<Value> ? "a number" : "a whole number");
+    refuse_value(name, text,
+                 std::is_floating_point_v<Value> ? "a number"
+                 : std::is_unsigned_v<Value>     ? "a whole number >= 0"
+                                                 : "a whole number");
   } else {
     for (const auto& [word, value] : words<Value>) {
       if (text != word) continue;

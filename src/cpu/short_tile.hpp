@@ -64,9 +64,9 @@ template <int Rows, int Vectors>
 FOCI_INLINE void hide(V (&c)[Rows][Vectors], const float* sees, long key, float unseen) {
 #pragma GCC unroll 32
   for (int t = 0; t < Rows * Vectors; ++t) {
-    V& x = c[t / Vectors][t % Vectors];
-    x = where_above(load(sees + t % Vectors * lanes), all(float(key + t / Vectors)), x,
-                    all(unseen));
+    const long row = t / Vectors;
+    V& x = c[row][t % Vectors];
+    x = where_above(load(sees + t % Vectors * lanes), all(float(key + row)), x, all(unseen));
   }
 }
 

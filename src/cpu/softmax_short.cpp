@@ -16,14 +16,14 @@ namespace foci::cpu::FOCI_ISA {
 /// A panel of queries at work.
 struct Short {
   const ForwardBlock& block;
-  float* keys;     // column panels of key_rows rows
-  long key_rows;   // padded; the last key again and again
-  float* q;        // [D][panel]
-  float* weights;  // [key][panel]: scores at first
-  long first;      // row of lane 0
+  float* keys = nullptr;     // column panels of key_rows rows
+  long key_rows = 0;         // padded; the last key again and again
+  float* q = nullptr;        // [D][panel]
+  float* weights = nullptr;  // [key][panel]: scores at first
+  long first = 0;            // row of lane 0
   float sees[panel], top[panel], inverse[panel];
 
-  explicit Short(const ForwardBlock& of) : block(of), first(0) {}
+  explicit Short(const ForwardBlock& of) : block(of) {}
 };
 
 std::int64_t short_scratch(std::int64_t D);

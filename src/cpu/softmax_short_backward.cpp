@@ -18,15 +18,15 @@ static constexpr long few = 32;
 /// A block of queries at work, panel by panel.
 struct Short {
   const ShortBackward& block;
-  long key_rows;              // padded; the last key again and again
-  float *keys, *values;       // column panels of key_rows rows
-  float* q;                   // (rows,D) scaled
-  float *q_lanes, *o_lanes;   // [D][panel], [E][panel]: of the panel at hand
-  float *weights, *d_scores;  // [rows/panel][key_rows][panel]
-  long first;                 // row of lane 0
+  long key_rows = 0;                              // padded; the last key again and again
+  float *keys = nullptr, *values = nullptr;       // column panels of key_rows rows
+  float* q = nullptr;                             // (rows,D) scaled
+  float *q_lanes = nullptr, *o_lanes = nullptr;   // [D][panel], [E][panel]: of the panel at hand
+  float *weights = nullptr, *d_scores = nullptr;  // [rows/panel][key_rows][panel]
+  long first = 0;                                 // row of lane 0
   float sees[panel], top[panel];
 
-  explicit Short(const ShortBackward& of) : block(of), first(0) {}
+  explicit Short(const ShortBackward& of) : block(of) {}
   float* at_hand(float* of) const { return of + first * key_rows; }
 };
 

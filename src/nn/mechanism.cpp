@@ -84,8 +84,24 @@ void resolve_scope(Options& how, bool running) {
       how.metric);
 }
 
+/// Written out too: standard means one thing for one metric and another for the next.
+void resolve_gradient(Options& how, bool running) {
+  if (running || how.metric_grad != MetricGrad::standard) return;
+  std::visit(
+      [&](const auto& m) {
+        if constexpr (requires { m.scope; }) {
+          const bool covariance = std::holds_alternative<KeyCovariance>(how.metric);
+          how.metric_grad = covariance ? MetricGrad::through : MetricGrad::detached;
+        }
+      },
+      how.metric);
+}
+
 std::string written(const Options& call, const AttentionOptions& options, bool running) {
   Settings settings = settings_of(call);
+  settings["heads"] = std::to_string(options.heads);
+  settings["kv_heads"] = std::to_string(options.kv_heads);
+  settings["head_dim"] = std::to_string(options.head_dim);
   settings.erase("backend");
   if (options.learned) {
     settings.erase("extent");
@@ -125,8 +141,10 @@ Mechanism::Mechanism(const AttentionOptions& options, std::int64_t head_dim) : c
   compares = compares_values(call.metric);
   full = std::holds_alternative<KeyCovariance>(call.metric) ||
          (options.learned && options.learned->extent == Extent::full);
-  const bool open = std::holds_alternative<std::monostate>(call.scale);
-  if (full && open) call.scale = 1 / std::sqrt(double(head_dim));
+  if (std::holds_alternative<std::monostate>(call.scale)) {
+    const bool product = std::holds_alternative<Linear>(call.weighting) && !full;
+    call.scale = product ? 1.0 : 1 / std::sqrt(double(head_dim));
+  }
   if (auto* covariance = std::get_if<KeyCovariance>(&call.metric)) {
     if (!covariance->prior && !running) covariance->prior = double(head_dim);
   }
@@ -134,6 +152,7 @@ Mechanism::Mechanism(const AttentionOptions& options, std::int64_t head_dim) : c
     call.metric = Given{.form = options.learned->form, .extent = options.learned->extent};
   }
   resolve_scope(call, running);
+  resolve_gradient(call, running);
   given = call;
   given.metric =
       Given{.form = form_of(call.metric), .extent = full ? Extent::full : Extent::diagonal};
@@ -144,8 +163,10 @@ Mechanism::Mechanism(const AttentionOptions& options, std::int64_t head_dim) : c
 
 bool differ(const std::string& one, const std::string& other) {
   Settings a = parse_settings(one), b = parse_settings(other);
-  a.erase("backend");
-  b.erase("backend");
+  for (const char* name : {"backend", "metric_grad", "momentum", "init"}) {
+    a.erase(name);
+    b.erase(name);
+  }
   if (a.size() != b.size()) return true;
   for (const auto& [name, value] : a) {
     const auto found = b.find(name);

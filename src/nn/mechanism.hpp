@@ -19,7 +19,8 @@ struct Mechanism {
   bool full = false;
 };
 
-/// Whether two texts mean different things; the backend computes the same thing.
+/// Whether layers of these texts compute different things; how they are trained and on which
+/// backend they run is not compared.
 bool differ(const std::string& one, const std::string& other);
 
 }  // namespace foci::nn

@@ -94,7 +94,8 @@ void AttentionImpl::remember() {
   const auto& [G, D] = std::pair(options_.kv_heads, options_.head_dim);
   if (options_.learned) {
     const bool random = options_.learned->init == Init::random;
-    awaits_ = options_.learned->init == Init::estimate;
+    const bool nothing_below = options_.lowest && !how_->full;
+    awaits_ = options_.learned->init == Init::estimate && !nothing_below;
     if (how_->full) {
       at::Tensor lower = at::zeros({G, D, D});
       if (random) lower = at::randn({G, D, D}).mul(1 / std::sqrt(double(D))).tril(-1);

@@ -8,6 +8,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/CPUAllocator.h>
 #include <torch/library.h>
 
@@ -66,9 +67,13 @@ Differentiated attend_backward_cpu(const BackwardTensors& given, const std::stri
     const Options& options = options_from(how);
     const Inputs in = from.views();
     const Room room(in, options);
+    // Weights that come from positions alone do not look at the metric: its gradient is 0.
+    const auto* decay = std::get_if<Decay>(&options.weighting);
+    const bool blind = decay != nullptr && !decay->content;
     const auto made = [&](int index, const at::Tensor& of) {
-      return given.wanted[std::size_t(index)] && of.defined() ? at::empty(of.sizes(), of.options())
-                                                              : none(from.q, at::kFloat);
+      if (!given.wanted[std::size_t(index)] || !of.defined()) return none(from.q, at::kFloat);
+      return blind && index == 5 ? at::zeros(of.sizes(), of.options())
+                                 : at::empty(of.sizes(), of.options());
     };
     const Differentiated d{made(0, from.q),      made(1, from.k),        made(2, from.v),
                            made(3, from.v_prev), made(4, from.key_bias), made(5, from.metric)};
@@ -81,7 +86,7 @@ Differentiated attend_backward_cpu(const BackwardTensors& given, const std::stri
                        .dk = view(1, "dk", from.k, std::get<1>(d)),
                        .dv = view(2, "dv", from.v, std::get<2>(d)),
                        .dv_prev = view(3, "dv_prev", from.v_prev, std::get<3>(d)),
-                       .dmetric = view(5, "dmetric", from.metric, std::get<5>(d)),
+                       .dmetric = blind ? View() : view(5, "dmetric", from.metric, std::get<5>(d)),
                        .dkey_bias = view(4, "dkey_bias", from.key_bias, std::get<4>(d))};
     Outputs saved{.o = view_of("o", given.o)};
     if (given.lse.dim() == 3) saved.lse = view_of("lse", given.lse);

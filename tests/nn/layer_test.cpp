@@ -68,8 +68,9 @@ TEST(Layer, TheLowestIsDot) {
 TEST(Layer, KeyCovarianceIsShrunkAndScaled) {
   Attention attention(layer(KeyCovariance{}));
   EXPECT_EQ(attention->mechanism(),
-            "metric=key-covariance weighting=softmax allow_leak=false causal=false period=64 "
-            "prior=6 ridge=1e-06 scale=0.4082482904638631 scope=sequence");
+            "metric=key-covariance weighting=softmax allow_leak=false causal=false head_dim=6 "
+            "heads=4 kv_heads=2 metric_grad=through period=64 prior=6 ridge=1e-06 "
+            "scale=0.4082482904638631 scope=sequence");
 }
 
 TEST(Layer, TrainsThroughALearnedMetric) {
@@ -223,6 +224,32 @@ TEST(Layer, AChecksPointsMetricIsTheLayers) {
   EXPECT_NE(thrown<InvalidArgument>([&] { load_weights(*alone, path); }).find("has no tensor"),
             std::string::npos);
   std::remove(path.c_str());
+}
+
+TEST(Layer, HeadsAreComparedAndTrainingIsNot) {
+  const std::string path = testing::TempDir() + "foci_heads_" + std::to_string(getpid());
+  AttentionOptions options{.dim = 24, .heads = 4, .how = {.metric = LayerChange{}}};
+  Attention saved(options);
+  save_weights(*saved, path);
+  options.how.metric_grad = MetricGrad::through;
+  options.how.scale = 1 / std::sqrt(6.0);  // the standard one, said aloud
+  Attention tuned(options);
+  load_weights(*tuned, path);
+  EXPECT_TRUE(tuned->qkv->weight.equal(saved->qkv->weight));
+  options.heads = 2;  // the same shapes
+  options.how.scale = {};
+  Attention other(options);
+  EXPECT_NE(thrown<InvalidArgument>([&] { load_weights(*other, path); }).find("heads=2"),
+            std::string::npos);
+  std::remove(path.c_str());
+}
+
+TEST(Layer, ALearnedMetricThatNobodyLooksAtHasNoGradient) {
+  AttentionOptions options{.dim = 24, .heads = 4, .how = {.weighting = Decay{}, .causal = true}};
+  options.learned = Learned{};
+  Attention attention(options);
+  attention->forward(tokens()).y.sum().backward();
+  EXPECT_EQ(attention->metric_raw.grad().abs().max().item<float>(), 0);
 }
 
 TEST(Layer, TorchsOwnArchiveIsCheckedToo) {
