@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a layer keeps between calls when tokens come a few at a time."""
+import weakref
 from typing import Dict, NamedTuple, Optional
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Held(NamedTuple):
@@ -20,7 +21,7 @@ class Mark(NamedTuple):
 
     length: int
     held: Dict[str, Tensor]
-    layer: Optional[int]
+    layer: Optional["weakref.ref[nn.Module]"]
     jacobian_sum: Optional[Tensor]
     jacobian_count: Optional[Tensor]
 
@@ -41,7 +42,7 @@ class Cache:
     def __init__(self) -> None:
         self.length = 0
         self._held: Dict[str, Tensor] = {}
-        self._layer: Optional[int] = None
+        self._layer: Optional["weakref.ref[nn.Module]"] = None
         self.jacobian_sum: Optional[Tensor] = None  # (B,H,1,D): metric jacobian under prefix
         self.jacobian_count: Optional[Tensor] = None  # (B,1,1,1)
 
@@ -74,14 +75,14 @@ class Cache:
         self.length, self._held, self._layer = to.length, dict(to.held), to.layer
         self.jacobian_sum, self.jacobian_count = to.jacobian_sum, to.jacobian_count
 
-    def belong(self, layer: object) -> None:
+    def belong(self, layer: nn.Module) -> None:
         """Each layer has keys of its own: a cache that another one has begun is refused."""
-        if self._layer is not None and self._layer != id(layer):
+        if self._layer is not None and self._layer() is not layer:
             raise ValueError(
                 "foci.nn.Cache: another layer has put its tokens here: give each layer a Cache of "
                 "its own"
             )
-        self._layer = id(layer)
+        self._layer = weakref.ref(layer)
 
     def append(
         self, k: Tensor, v: Tensor, v_prev: Optional[Tensor], key_mask: Optional[Tensor]

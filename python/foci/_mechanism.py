@@ -198,7 +198,9 @@ def _same(a: Optional[str], b: Optional[str]) -> bool:
     if a == b:
         return True
     try:
-        return a is not None and b is not None and float(a) == float(b)
+        if a is None or b is None or (a.isdigit() and b.isdigit()):
+            return False
+        return math.isclose(float(a), float(b), rel_tol=1e-12)
     except ValueError:
         return False
 

@@ -428,15 +428,17 @@ def test_the_mechanism_is_stored_in_words():
 
 def test_the_words_are_those_of_cpp():
     """tests/nn has the same texts: state dicts go both ways."""
-    end = "causal=true form=product normalize=max reduce=mean scope=prefix"
+    sizes = "head_dim=4 heads=2"
     layer = Attention(8, 2, metric="layer-change", causal=True)
-    assert told(layer) == f"metric=layer-change weighting=softmax allow_leak=false {end}"
+    end = "metric_grad=detached normalize=max reduce=mean scale=0.5 scope=prefix"
+    begin = "metric=layer-change weighting=softmax allow_leak=false causal=true form=product"
+    assert told(layer) == f"{begin} {sizes} kv_heads=2 {end}"
     layer = Attention(8, 2, metric="learned", init="estimate", weighting="relu2")
-    end = "causal=false form=product init=estimate rescale=length"
-    assert told(layer) == f"metric=learned weighting=relu2 {end}"
+    end = "init=estimate kv_heads=2 rescale=length scale=0.5"
+    assert told(layer) == f"metric=learned weighting=relu2 causal=false form=product {sizes} {end}"
     layer = Attention(8, 2, metric="key-covariance", scope="running")
-    end = "causal=false momentum=0.99 ridge=1e-06 scale=0.5 scope=running"
-    assert told(layer) == f"metric=key-covariance weighting=softmax {end}"
+    end = "kv_heads=2 momentum=0.99 ridge=1e-06 scale=0.5 scope=running"
+    assert told(layer) == f"metric=key-covariance weighting=softmax causal=false {sizes} {end}"
 
 
 ALIKE = [
@@ -476,13 +478,11 @@ DIFFERENT = [
     (dict(metric="dot"), dict(metric="jacobian")),
     (dict(metric="layer-change"), dict(metric="flat")),
     (dict(metric="layer-change"), dict(metric="layer-change", normalize="mean")),
-    (dict(metric="layer-change"), dict(metric="layer-change", metric_grad="through")),
     (dict(metric="key-covariance"), dict(metric="key-covariance", prior=1.0)),
     (dict(metric="key-covariance"), dict(metric="key-covariance", scale=1.0)),
     (dict(weighting="softmax"), dict(weighting="relu2")),
     (dict(causal=True), dict(causal=False)),
-    (dict(metric="learned"), dict(metric="learned", init="random")),
-    (dict(metric="flat", scope="running"), dict(metric="flat", scope="running", momentum=0.5)),
+    (dict(heads=4), dict(heads=2, kv_heads=1)),
     (dict(metric="random"), dict(metric="random", layer=1)),
     (dict(), dict(rotary_pairs="halves")),
     (dict(rotary_pairs="neighbours"), dict(rotary_pairs="halves")),
@@ -499,6 +499,83 @@ def test_another_mechanism_is_refused(a, b, strict):
         message = str(caught.value)
         assert "0.mechanism" in message and "build the layer with" in message
         assert source[0].how.text in message and target[0].how.text in message
+
+
+TRAINED = [
+    (dict(metric="layer-change"), dict(metric="layer-change", metric_grad="through")),
+    (dict(metric="learned"), dict(metric="learned", init="random")),
+    (dict(metric="flat", scope="running"), dict(metric="flat", scope="running", momentum=0.5)),
+    (dict(metric="dot"), dict(metric="dot", scale=2**-0.5)),  # the default, said aloud
+]
+
+
+@pytest.mark.parametrize("a,b", TRAINED)
+def test_how_a_layer_is_trained_is_not_compared(a, b):
+    one, other = make(**a), make(**b, weights=1)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(other.qkv.weight, one.qkv.weight)
+
+
+def test_a_refused_checkpoint_leaves_the_layer_as_it_was():
+    layer = make("layer-change")
+    before = layer.qkv.weight.clone()
+    with pytest.raises(RuntimeError, match="made under"):
+        layer.load_state_dict(make("flat", weights=1).state_dict(), strict=False)
+    assert torch.equal(layer.qkv.weight, before)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("metric", ["layer-change", "key-covariance"])
+def test_a_batch_computed_twice_counts_once(metric, reentrant):
+    """Activation checkpointing computes a layer again on the way back."""
+    from torch.utils.checkpoint import checkpoint
+
+    plain = make(metric, scope="running")
+    twice = copy.deepcopy(plain)
+    for seed in (1, 2, 3):
+        x, below = batch(seed)
+        for layer in (plain, twice):
+            layer.zero_grad()
+        plain(x, below)[0].pow(2).sum().backward()
+        x = x.requires_grad_()
+        y, _ = checkpoint(twice, x, below, use_reentrant=reentrant)
+        y.pow(2).sum().backward()
+        assert torch.equal(twice.qkv.weight.grad, plain.qkv.weight.grad)
+        assert twice.running_steps == plain.running_steps == seed
+        assert torch.equal(twice.given_metric(), plain.given_metric())
+
+
+def test_a_metric_that_nobody_looks_at_has_no_gradient():
+    layer = make("learned", weighting="decay", causal=True)
+    layer(batch()[0])[0].sum().backward()
+    assert torch.equal(layer.metric_raw.grad, torch.zeros_like(layer.metric_raw))
+
+
+def test_a_refused_step_leaves_the_cache_as_it_was():
+    layer, cache = make("layer-change", causal=True), Cache()
+    x, below = batch(N=6)
+    with torch.no_grad():
+        full = layer(x, below)[0]
+        layer(x[:, :4], below[:, :, :4], cache=cache)
+        new = x[:, 4:], below[:, :, 4:]
+        for wrong, says in [
+            (dict(v_prev=below), "v_prev is torch.float64 of shape .*new tokens alone"),
+            (dict(v_prev=new[1].float()), "v_prev is torch.float32"),
+            (dict(key_mask=torch.ones(2, 6).bool()), "key_mask has shape .2, 6.*new tokens"),
+            (dict(key_bias=torch.ones(2, 4, 3)), "key_bias has shape"),
+        ]:
+            with pytest.raises(ValueError, match=says):
+                layer(new[0], **{"v_prev": new[1], **wrong}, cache=cache)
+            assert len(cache) == 4
+        assert near(layer(*new, cache=cache)[0], full[:, 4:])
+
+
+def test_a_cache_belongs_to_one_layer():
+    cache = Cache()
+    with torch.no_grad():
+        make(causal=True)(batch()[0], cache=cache)
+        with pytest.raises(ValueError, match="give each layer a Cache of its own"):
+            make(causal=True)(batch()[0], cache=cache)
 
 
 def test_the_backend_is_no_part_of_a_mechanism():
@@ -624,12 +701,12 @@ def test_calls_that_do_not_fit():
         layer(x, below, cache=cache)
         with pytest.raises(ValueError, match="it holds 2 sequences and 1 came"):
             layer(x[:1], below[:1], cache=cache)
-        with pytest.raises(ValueError, match="v_prev must come at every step"):
-            make(causal=True)(x, cache=cache)
+        with pytest.raises(ValueError, match="x has type torch.int64"):
+            layer(x.long(), below)
 
 
 def test_a_covariance_that_cannot_be_factored():
-    layer = make("key-covariance", scope="running")
+    layer = make("key-covariance", scope="running").eval()
     layer.running_steps.fill_(1)
     layer.running_scatter.copy_(-2 * torch.eye(2).expand(2, 2, 2))
     with pytest.raises(RuntimeError, match="cannot be factored, not with a ridge of 1 either"):
