@@ -10,7 +10,8 @@ files() {
   git ls-files --cached --others --exclude-standard -- "$@"
 }
 mapfile -t all < <(files '*.h' '*.hpp' '*.c' '*.cpp' '*.cu' '*.cuh')
-mapfile -t sources < <(files 'src/*.cpp' 'cli/*.cpp')
+# Not the torch layer: clang 14 does not get through the headers of torch 1.13 as C++20.
+mapfile -t sources < <(files 'src/*.cpp' 'cli/*.cpp' | grep -v '^src/nn/')
 
 echo "clang-format: ${#all[@]} files"
 rough=$(clang-format-14 --dry-run "${all[@]}" 2>&1 |
