@@ -26,7 +26,8 @@ Findings check(const std::string& path, const std::string& text) {
 std::string function_lines(const std::string& text) {
   std::string lines;
   for (const auto& f : house::functions_of(text)) {
-    lines += (lines.empty() ? "" : " ") + std::to_string(f.lines());
+    if (!lines.empty()) lines += ' ';
+    lines += std::to_string(f.lines());
   }
   return lines;
 }
