@@ -147,13 +147,12 @@ at::Tensor AttentionImpl::given_metric() const {
 }
 
 std::pair<at::Tensor, at::Tensor> AttentionImpl::raw(const Projected& p) const {
-  if (const auto* jacobian = std::get_if<Jacobian>(&how_->call.metric)) {
+  if (std::holds_alternative<Jacobian>(how_->call.metric)) {
     Options plain = how_->call;
     plain.metric = Jacobian{.normalize = Normalize::none, .scope = Scope::sequence};
     plain.weighting = Softmax{};
     plain.allow_leak = plain.causal;
     if (std::holds_alternative<Linear>(how_->call.weighting)) plain.scale = {};
-    static_cast<void>(jacobian);
     const at::Tensor m = measure(p.q, p.k, p.v, {.key_mask = p.key_mask}, plain).metric.squeeze(2);
     const at::Tensor count =
         counted(p.key_mask, p.k).to(m.scalar_type()).sum(at::IntArrayRef({2, 3}));  // (B,1)

@@ -95,12 +95,6 @@ Differentiated attend_backward_cpu(const BackwardTensors& given, const std::stri
   });
 }
 
-bool has_entropy(const Weighting& weighting) {
-  const auto* decay = std::get_if<Decay>(&weighting);
-  return std::holds_alternative<Softmax>(weighting) || std::holds_alternative<Linear>(weighting) ||
-         (decay != nullptr && !decay->content);
-}
-
 Measured measure_cpu(const Tensors& from, const std::string& how) {
   return translated([&]() -> Measured {
     from.want_one_device();

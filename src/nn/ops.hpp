@@ -8,6 +8,7 @@
 #include <array>
 #include <string>
 #include <tuple>
+#include <variant>
 
 namespace foci::nn {
 
@@ -31,6 +32,13 @@ struct BackwardTensors {
 Attended call_attend(const Tensors& from, const std::string& how);
 Differentiated call_attend_backward(const BackwardTensors& from, const std::string& how);
 Measured call_measure(const Tensors& from, const std::string& how);
+
+/// Whether rows are probabilities.
+inline bool has_entropy(const Weighting& weighting) {
+  const auto* decay = std::get_if<Decay>(&weighting);
+  return std::holds_alternative<Softmax>(weighting) || std::holds_alternative<Linear>(weighting) ||
+         (decay != nullptr && !decay->content);
+}
 
 /// f as an operator's schema wants it: every tensor a parameter.
 template <auto f>

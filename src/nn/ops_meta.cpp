@@ -104,14 +104,11 @@ Measured measure_meta(const Tensors& from, const std::string& how) {
     want_four_axes(from);
     const Shapes shapes{from, options_from(how)};
     const auto type = wide_type(from.q);
-    const auto* decay = std::get_if<Decay>(&shapes.how.weighting);
-    const bool entropy = shapes.softmax() || std::holds_alternative<Linear>(shapes.how.weighting) ||
-                         (decay != nullptr && !decay->content);
     return {shapes.o(),
             shapes.rows(shapes.softmax(), type),
             shapes.rows(true, type),
             shapes.rows(true, type),
-            shapes.rows(entropy, type),
+            shapes.rows(has_entropy(shapes.how.weighting), type),
             shapes.rows(true, type),
             shapes.rows(true, at::kLong),
             shapes.metric()};
