@@ -41,6 +41,12 @@ class FOCI_API NumericalError : public Error {
   using Error::Error;
 };
 
+/// The GPU or its driver refused: a launch, a copy, memory. Names the call that failed.
+class FOCI_API DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Receives warnings. The default prints `foci: warning: ...` to standard error, each text once.
 using WarningHandler = void (*)(std::string_view message);
 

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes over queries and keys, whatever the metric: what they write, and who runs them.
+// tile: every weighting, in float. softmax_mma: softmax over bf16 and f16 on tensor cores.
+// chunked: linear, decay and identity in O(N D^2).
+#pragma once
+
+#include "cuda/field.cuh"
+#include "cuda/launch.cuh"
+
+#include "metric/arena.hpp"
+
+namespace foci::cuda {
+
+using metric::Arena;
+using metric::Problem;
+
+/// linear is identity with Rescale::l1 over lines of features.
+enum class Kind : int { softmax, relu2, identity, decay, decay_content };
+
+struct Weigh {
+  Kind kind = Kind::softmax;
+  Rescale rescale = Rescale::none;  // relu2, identity
+  float log2_rate = 0;              // decay: log2 of the rate, at most 0
+};
+
+/// What a forward pass writes; absent fields are left out.
+struct Rows {
+  Field o;                                                     // (B,H,N,E)
+  Field lse, concentration, effective_keys, entropy, largest;  // (B,H,N)
+  Field largest_at;                                            // (B,H,N) i64
+  float* by = nullptr;  // (B,H,N): what a row was divided by (not softmax: it has lse); 0: no key
+};
+
+/// What a backward pass reads beside the problem: o and lse or by of the forward pass, in float.
+struct Saved {
+  Field d_o, o;               // (B,H,N,E)
+  Field lse;                  // (B,H,N) softmax
+  const float* by = nullptr;  // (B,H,N) the others
+  float* delta = nullptr;     // (B,H,N) room: sum_j a_ij da_ij = o . d_o
+};
+
+/// Where a backward pass leaves its sums; absent fields are left out. The gradients of q and k are
+/// those of the lines in Folded, c in them.
+struct Sinks {
+  Field dq;         // (B,H,N,D)
+  Field dk;         // (B,G,M,D), prefix full: (chunks of this wave, B,G,M,D), like Folded::k
+  Field dv;         // (B,G,M,E), prefix full: added to what is there
+  Field dm;         // (B,H,N,D) weighted: c times -1/2 sum_j ds_ij (q - k)^2
+  Field dkey_bias;  // like Folded::key_bias; prefix full: added to what is there
+};
+
+void tile_forward(const Shape& shape, const Folded& folded, const Weigh& weigh, const Rows& to,
+                  Stream stream);
+void tile_backward(const Shape& shape, const Folded& folded, const Weigh& weigh, const Saved& saved,
+                   const Sinks& to, Stream stream);
+
+}  // namespace foci::cuda
