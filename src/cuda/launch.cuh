@@ -43,7 +43,9 @@ void launch(const char* what, void (*kernel)(P...), const Grid& grid, Stream str
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(grid.shared)),
         what);
   }
-  kernel<<<grid.blocks, grid.threads, grid.shared, stream> > >(args...);
+  // clang-format off
+  kernel<<<grid.blocks, grid.threads, grid.shared, stream>>>(args...);
+  // clang-format on
   expect_success(cudaGetLastError(), what);
 #endif
 }
