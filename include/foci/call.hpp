@@ -90,6 +90,8 @@ struct Need {
 struct Call {
   std::span<std::byte> workspace = {};  ///< at least need().workspace bytes, any alignment
   Executor* threads = nullptr;          ///< nullptr = the calling thread alone
+  void* stream = nullptr;               ///< cuda: the cudaStream_t to run on
+  bool deterministic = true;  ///< cuda: the same bits every time; without, dq may be faster
 };
 
 }  // namespace foci

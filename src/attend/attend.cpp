@@ -3,13 +3,19 @@
 #include <foci/attention.hpp>
 
 #include "attend/check.hpp"
+#ifdef FOCI_HAS_CUDA
+#include "attend/staged.hpp"
+#include "cuda/cuda.hpp"
+#endif
 #include "cpu/choose.hpp"
 #include "cpu/cpu.hpp"
 #include "metric/arena.hpp"
+#include "metric/key_covariance.hpp"
 #include "ref/ref.hpp"
 #include "ref/supports.hpp"
 
 #include <foci/version.h>
+#include <foci/device.hpp>
 #include <foci/error.hpp>
 
 #include <fmt/format.h>
@@ -22,12 +28,27 @@ using metric::Problem;
 
 namespace {
 
-/// ref or cpu; a backend asked for by name is the one or throws.
+/// Where a call's tensors lie.
+checks::Memory memory_of(const Inputs& from, const Options& how) {
+#ifdef FOCI_HAS_CUDA
+  if (how.backend == Backend::cuda && cuda::on_device(from.q.data)) return checks::Memory::device;
+#endif
+  static_cast<void>(from), static_cast<void>(how);
+  return checks::Memory::host;
+}
+
+/// A backend asked for by name is the one or throws.
 Backend choose(const Problem& p) {
   const Backend asked = p.how.backend;
   if (asked == Backend::ref) return asked;
   if (asked == Backend::cuda) {
+#ifdef FOCI_HAS_CUDA
+    if (const std::string why = cuda::refusal(p); !why.empty()) throw Unsupported(why);
+    cuda::want_device();
+    return asked;
+#else
     throw Unsupported("backend cuda is not in this build; it has: cpu, ref");
+#endif
   }
   if (p.from.q.dtype != DType::f64) return Backend::cpu;
   if (asked != Backend::cpu) return Backend::ref;
@@ -36,7 +57,11 @@ Backend choose(const Problem& p) {
 }
 
 std::size_t bytes_needed(const Problem& p, int threads) {
-  if (choose(p) == Backend::cpu) return cpu::workspace(p, threads);
+  const Backend backend = choose(p);
+  if (backend == Backend::cpu) return cpu::workspace(p, threads);
+#ifdef FOCI_HAS_CUDA
+  if (backend == Backend::cuda) return p.on_device ? cuda::workspace(p) : 0;
+#endif
   const std::size_t each =
       metric::with_floating(p.from.q.dtype, [&]<class S>(S*) { return ref::workspace<S>(p); });
   return metric::Arena::times(each, std::size_t(threads));
@@ -53,8 +78,99 @@ void want_workspace(const Problem& p, const Call& call) {
   }
 }
 
-void run(const Outputs& to, const Outputs&, const Problem& p, const Call& call) {
-  if (choose(p) == Backend::cpu) {
+#ifdef FOCI_HAS_CUDA
+
+/// Memory of the device while it lives.
+struct Room {
+  explicit Room(std::size_t bytes)
+      : memory(static_cast<std::byte*>(cuda::allocate(bytes)), bytes) {}
+  ~Room() { cuda::release(memory.data()); }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  std::span<std::byte> memory;
+};
+
+void want_on_device(std::string_view name, const View& view) {
+  if (!view || view.count() == 0 || cuda::on_device(view.data)) return;
+  throw InvalidArgument(fmt::format(
+      "{} lies in host memory and q on the GPU; a call's tensors lie on one side", name));
+}
+
+void want_on_device(const Inputs& from) {
+  want_on_device("k", from.k);
+  want_on_device("v", from.v);
+  want_on_device("v_prev", from.v_prev);
+  want_on_device("key_mask", from.key_mask);
+  want_on_device("key_bias", from.key_bias);
+  want_on_device("metric", from.metric);
+}
+
+void run_cuda(const Outputs& to, const Outputs&, const Problem& p, const cuda::Run& how) {
+  want_on_device("o", to.o);
+  cuda::forward(to, p, how);
+}
+void run_cuda(const Gradients& to, const Outputs& saved, const Problem& p, const cuda::Run& how) {
+  want_on_device("d_o", to.d_o);
+  want_on_device("saved o", saved.o);
+  want_on_device("saved lse", saved.lse);
+  cuda::backward(to, saved, p, how);
+}
+
+/// Throws where a covariance could not be factored.
+void check_status(const Tensor& status, const Problem& p) {
+  if (!status) return;
+  const std::int64_t each = status.view().count() / (status.view().shape[0] * p.size.G);
+  for (std::int64_t i = 0; i < status.view().count(); ++i) {
+    if (status.data<std::int32_t>()[i] <= metric::most_raises) continue;
+    throw NumericalError(metric::unfactorable(i / (each * p.size.G), i / each % p.size.G,
+                                              p.longest_m, p.metric<KeyCovariance>()->ridge));
+  }
+}
+
+/// Both ways of a call over host memory: in, run, out.
+template <class To>
+void run_staged(const To& to, const Outputs& saved, Problem p, const Call& call) {
+  staged::Stage stage;
+  p.from = stage.in(p.from);
+  p.on_device = true;
+  To there = stage.out(to);
+  Tensor status;
+  if constexpr (requires { there.status; }) {
+    const metric::Index shape = checks::status_shape(p);
+    if (p.metric<KeyCovariance>() && shape.rank > 0) {
+      status = Tensor(DType::i32, shape.sizes());
+      if (!to.status) there.status = stage.out(status);
+    }
+  }
+  const Outputs before{.o = stage.in(saved.o), .lse = stage.in(saved.lse)};
+  const Room room(cuda::workspace(p));
+  run_cuda(there, before, p, {.memory = room.memory, .deterministic = call.deterministic});
+  stage.finish();
+  if constexpr (requires { there.status; }) {
+    if (to.status) status = Tensor::copy(to.status, DType::i32);
+    check_status(status, p);
+  }
+}
+
+template <class To>
+void run_on_gpu(const To& to, const Outputs& saved, const Problem& p, const Call& call) {
+  if (!p.on_device) return run_staged(to, saved, p, call);
+  want_on_device(p.from);
+  const cuda::Run how{
+      .memory = call.workspace, .stream = call.stream, .deterministic = call.deterministic};
+  run_cuda(to, saved, p, how);
+}
+
+#endif
+
+void run(const Outputs& to, const Outputs& saved, const Problem& p, const Call& call) {
+  const Backend backend = choose(p);
+#ifdef FOCI_HAS_CUDA
+  if (backend == Backend::cuda) return run_on_gpu(to, saved, p, call);
+#else
+  static_cast<void>(saved);
+#endif
+  if (backend == Backend::cpu) {
     cpu::forward(to, p, call.workspace, call.threads);
   } else {
     metric::with_floating(
@@ -64,20 +180,24 @@ void run(const Outputs& to, const Outputs&, const Problem& p, const Call& call) 
 }
 
 void run(const Gradients& to, const Outputs& saved, const Problem& p, const Call& call) {
+  const Backend backend = choose(p);
+#ifdef FOCI_HAS_CUDA
+  if (backend == Backend::cuda) return run_on_gpu(to, saved, p, call);
+#endif
   if (p.sequences == 0) checks::clear(to.dmetric);  // nobody else would write it
-  if (choose(p) == Backend::cpu) return cpu::backward(to, saved, p, call.workspace, call.threads);
+  if (backend == Backend::cpu) return cpu::backward(to, saved, p, call.workspace, call.threads);
   metric::with_floating(
       p.from.q.dtype, [&]<class S>(S*) { ref::backward<S>(to, p, call.workspace, call.threads); });
 }
 
 Problem checked(const Outputs& to, const Outputs&, const Inputs& from, const Options& how) {
-  const Problem p = checks::check(from, how);
+  const Problem p = checks::check(from, how, memory_of(from, how));
   checks::check_outputs(to, p);
   return p;
 }
 
 Problem checked(const Gradients& to, const Outputs& saved, const Inputs& from, const Options& how) {
-  const Problem p = checks::check(from, how);
+  const Problem p = checks::check(from, how, memory_of(from, how));
   checks::check_gradients(to, p);
   checks::check_saved(saved, p);
   return p;
@@ -86,6 +206,13 @@ Problem checked(const Gradients& to, const Outputs& saved, const Inputs& from, c
 template <class To>
 void checked_run(const To& to, const Outputs& saved, const Inputs& from, const Options& how) {
   const Problem p = checked(to, saved, from, how);
+#ifdef FOCI_HAS_CUDA
+  if (p.on_device) {
+    const Room room(bytes_needed(p, 1));
+    run(to, saved, p, Call{.workspace = room.memory});
+    return synchronize();  // the room goes
+  }
+#endif
   std::vector<std::byte> workspace(bytes_needed(p, 1));
   run(to, saved, p, Call{.workspace = workspace});
 }
@@ -121,11 +248,11 @@ void attend_backward(const Gradients& to, const Inputs& from, const Outputs& sav
 Need need(const Inputs& from, const Options& how, int threads) {
   if (threads < 1)
     throw InvalidArgument(fmt::format("threads is {}; it must be at least 1", threads));
-  return {.workspace = bytes_needed(checks::check(from, how), threads)};
+  return {.workspace = bytes_needed(checks::check(from, how, memory_of(from, how)), threads)};
 }
 
 Shape metric_shape(const Inputs& from, const Options& how) {
-  const metric::Index shape = checks::metric_shape(checks::check(from, how));
+  const metric::Index shape = checks::metric_shape(checks::check(from, how, memory_of(from, how)));
   return {shape.sizes().begin(), shape.sizes().end()};
 }
 
@@ -151,7 +278,7 @@ std::vector<Support> support() {
       each_of<Weighting>([&]<class W>(const W& w) {
         static_assert(ref::Weighs<W>, "a weighting without src/ref has no definition");
         std::string why = checks::refusal(m, w);
-        if (why.empty() && backend == "cuda")
+        if (why.empty() && backend == "cuda" && !has_cuda())
           why = fmt::format("backend {} is not in this build", backend);
         table.push_back({m.name, w.name, backend, why.empty(), why});
       });

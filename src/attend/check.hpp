@@ -20,7 +20,9 @@ Scope scope_of(const Options& how);
 /// Options alone: ranges, pairs, scopes.
 void check_options(const Options& how);
 
-metric::Problem check(const Inputs& from, const Options& how);
+/// Values in device memory are not looked at; sizes, types and offsets are.
+enum class Memory { host, device };
+metric::Problem check(const Inputs& from, const Options& how, Memory memory = Memory::host);
 void check_outputs(const Outputs& to, const metric::Problem& problem);
 void check_gradients(const Gradients& to, const metric::Problem& problem);
 /// What a backend reads back of the forward pass: o and lse, where they are given.

@@ -36,8 +36,9 @@ struct Problem {
   Scope scope = Scope::sequence;  // never automatic
   double c = 1;                   // unless match_dot
   bool match_dot = false;
-  bool through = false;  // the gradient follows the estimate
-  bool full = false;     // P, not m
+  bool through = false;    // the gradient follows the estimate
+  bool full = false;       // P, not m
+  bool on_device = false;  // tensors lie in a GPU's memory, offsets do not
 
   bool packed() const { return bool(from.q_offsets); }
   std::int64_t heads_per_key() const { return size.H / size.G; }
