@@ -21,6 +21,7 @@ struct Weigh {
   Kind kind = Kind::softmax;
   Rescale rescale = Rescale::none;  // relu2, identity
   float log2_rate = 0;              // decay: log2 of the rate, at most 0
+  bool features = false;            // linear: x is never below 0, and |x| is smooth at 0
 };
 
 /// What a forward pass writes; absent fields are left out.
