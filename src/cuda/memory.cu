@@ -30,7 +30,12 @@ void copy_in(void* to, const void* from, std::size_t bytes, Stream) {
 }
 
 std::vector<Device> devices() {
-  return {{.name = "emulated", .major = 8, .minor = 0, .multiprocessors = 1, .memory = 1 << 30}};
+  return {{.name = "emulated",
+           .major = 8,
+           .minor = 0,
+           .multiprocessors = 1,
+           .memory = 1 << 30,
+           .why_not = {}}};
 }
 void want_device() {}
 

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.ops.foci.*: schemas, the CPU kernels, and the dispatcher's handles. Shapes alone are in
+// torch.ops.foci.*: schemas, the kernels, and the dispatcher's handles. Shapes alone are in
 // ops_meta.cpp, gradients in ops_autograd.cpp, autocast in ops_autocast.cpp.
 #include "nn/ops.hpp"
 
 #include <foci/attention.hpp>
+#include <foci/device.hpp>
 #include <foci/settings.hpp>
 
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#ifdef FOCI_TORCH_CUDA
+#include <c10/cuda/CUDAStream.h>
+#endif
 #include <torch/library.h>
 
 #include <fmt/format.h>
@@ -23,30 +29,61 @@ at::Tensor none(const at::Tensor& like, at::ScalarType type) {
   return at::empty({0}, like.options().dtype(type));
 }
 
-/// Memory for one call, and torch's threads.
+/// The stream that torch works on at q's device.
+void* stream_of(const at::Tensor& q) {
+#ifdef FOCI_TORCH_CUDA
+  if (q.is_cuda()) return c10::cuda::getCurrentCUDAStream(q.device().index()).stream();
+#endif
+  static_cast<void>(q);
+  return nullptr;
+}
+
+/// Memory for one call, and torch's threads or stream.
 class Room {
  public:
-  Room(const Inputs& from, const Options& how)
-      : threads_(torch_threads()),
-        bytes_(need(from, how, threads_.threads()).workspace),
-        memory_(c10::GetCPUAllocator()->allocate(bytes_)) {}
+  Room(const at::Tensor& q, const Inputs& from, const Options& how)
+      : threads_(torch_threads()), bytes_(need(from, how, threads_.threads()).workspace) {
+    if (q.is_cuda()) {
+      on_gpu_ = at::empty({std::int64_t(bytes_)}, q.options().dtype(at::kByte));
+    } else {
+      memory_ = c10::GetCPUAllocator()->allocate(bytes_);
+    }
+    stream_ = stream_of(q);
+  }
 
   Call call() const {
-    return {.workspace = {static_cast<std::byte*>(memory_.get()), bytes_}, .threads = &threads_};
+    void* memory = on_gpu_.defined() ? on_gpu_.data_ptr() : memory_.get();
+    return {.workspace = {static_cast<std::byte*>(memory), bytes_},
+            .threads = &threads_,
+            .stream = stream_,
+            .deterministic = at::globalContext().deterministicAlgorithms()};
   }
 
  private:
   Executor& threads_;
   std::size_t bytes_;
   c10::DataPtr memory_;
+  at::Tensor on_gpu_;
+  void* stream_;
 };
 
-Attended attend_cpu(const Tensors& from, const std::string& how) {
+/// The settings of a call on q's device.
+Options options_for(const std::string& how, const at::Tensor& q) {
+  Options options = options_from(how);
+  if (!q.is_cuda()) return options;
+  if (options.backend != Backend::automatic && options.backend != Backend::cuda)
+    throw InvalidArgument(
+        "q is on a GPU, where backend is cuda; leave it out, or move the tensors");
+  options.backend = Backend::cuda;
+  return options;
+}
+
+Attended attend_here(const Tensors& from, const std::string& how) {
   return translated([&]() -> Attended {
     from.want_one_device();
-    const Options& options = options_from(how);
+    const Options options = options_for(how, from.q);
     const Inputs in = from.views();
-    const Room room(in, options);
+    const Room room(from.q, in, options);
     const auto& q = from.q;
     const at::Tensor o = at::empty({q.size(0), q.size(1), q.size(2), from.v.size(3)}, q.options());
     const bool softmax = std::holds_alternative<Softmax>(options.weighting);
@@ -60,13 +97,13 @@ Attended attend_cpu(const Tensors& from, const std::string& how) {
   });
 }
 
-Differentiated attend_backward_cpu(const BackwardTensors& given, const std::string& how) {
+Differentiated attend_backward_here(const BackwardTensors& given, const std::string& how) {
   return translated([&]() -> Differentiated {
     const Tensors& from = given.from;
     from.want_one_device();
-    const Options& options = options_from(how);
+    const Options options = options_for(how, from.q);
     const Inputs in = from.views();
-    const Room room(in, options);
+    const Room room(from.q, in, options);
     // Weights that come from positions alone do not look at the metric: its gradient is 0.
     const auto* decay = std::get_if<Decay>(&options.weighting);
     const bool blind = decay != nullptr && !decay->content;
@@ -95,12 +132,12 @@ Differentiated attend_backward_cpu(const BackwardTensors& given, const std::stri
   });
 }
 
-Measured measure_cpu(const Tensors& from, const std::string& how) {
+Measured measure_here(const Tensors& from, const std::string& how) {
   return translated([&]() -> Measured {
     from.want_one_device();
-    const Options& options = options_from(how);
+    const Options options = options_for(how, from.q);
     const Inputs in = from.views();
-    const Room room(in, options);
+    const Room room(from.q, in, options);
     const auto& q = from.q;
     const auto wide = q.options().dtype(wide_type(q));
     const auto rows = [&](bool there, at::ScalarType type) {
@@ -132,19 +169,34 @@ Measured measure_cpu(const Tensors& from, const std::string& how) {
   });
 }
 
-[[noreturn]] void refuse_cuda(const Tensors& from) {
-  translated([&] {
-    from.want_one_device();
-    throw Unsupported(fmt::format(
-        "q is on {}, and this build of foci has no CUDA kernels; move the tensors to the CPU",
-        from.q.device().str()));
+/// Tensors of a GPU, offsets of packed sequences on the host: the kernels want them there.
+Tensors on_gpu(const Tensors& from) {
+  return translated([&] {
+    if (!has_cuda()) {
+      from.want_one_device();
+      throw Unsupported(fmt::format(
+          "q is on {}, and this build of foci has no CUDA kernels; move the tensors to the CPU",
+          from.q.device().str()));
+    }
+    Tensors there = from;
+    if (there.q_offsets.defined()) there.q_offsets = there.q_offsets.cpu();
+    if (there.k_offsets.defined()) there.k_offsets = there.k_offsets.cpu();
+    return there;
   });
-  throw Unsupported("unreachable");
 }
-Attended attend_cuda(const Tensors& from, const std::string&) { refuse_cuda(from); }
-Measured measure_cuda(const Tensors& from, const std::string&) { refuse_cuda(from); }
-Differentiated attend_backward_cuda(const BackwardTensors& given, const std::string&) {
-  refuse_cuda(given.from);
+Attended attend_cuda(const Tensors& from, const std::string& how) {
+  const c10::DeviceGuard guard(from.q.device());
+  return attend_here(on_gpu(from), how);
+}
+Measured measure_cuda(const Tensors& from, const std::string& how) {
+  const c10::DeviceGuard guard(from.q.device());
+  return measure_here(on_gpu(from), how);
+}
+Differentiated attend_backward_cuda(const BackwardTensors& given, const std::string& how) {
+  const c10::DeviceGuard guard(given.from.q.device());
+  BackwardTensors there = given;
+  there.from = on_gpu(given.from);
+  return attend_backward_here(there, how);
 }
 
 std::string check_settings(const std::string& how) {
@@ -172,9 +224,9 @@ TORCH_LIBRARY(foci, m) {
 }
 
 TORCH_LIBRARY_IMPL(foci, CPU, m) {
-  m.impl("attend", &flat<attend_cpu>);
-  m.impl("attend_backward", &flat_backward<attend_backward_cpu>);
-  m.impl("measure", &flat<measure_cpu>);
+  m.impl("attend", &flat<attend_here>);
+  m.impl("attend_backward", &flat_backward<attend_backward_here>);
+  m.impl("measure", &flat<measure_here>);
 }
 
 TORCH_LIBRARY_IMPL(foci, CUDA, m) {
@@ -186,21 +238,21 @@ TORCH_LIBRARY_IMPL(foci, CUDA, m) {
 Attended call_attend(const Tensors& t, const std::string& how) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("foci::attend", "")
-                             .typed<decltype(flat<attend_cpu>)>();
+                             .typed<decltype(flat<attend_here>)>();
   return t.spread([&](const auto&... tensor) { return op.call(tensor..., how); });
 }
 
 Measured call_measure(const Tensors& t, const std::string& how) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("foci::measure", "")
-                             .typed<decltype(flat<measure_cpu>)>();
+                             .typed<decltype(flat<measure_here>)>();
   return t.spread([&](const auto&... tensor) { return op.call(tensor..., how); });
 }
 
 Differentiated call_attend_backward(const BackwardTensors& given, const std::string& how) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("foci::attend_backward", "")
-                             .typed<decltype(flat_backward<attend_backward_cpu>)>();
+                             .typed<decltype(flat_backward<attend_backward_here>)>();
   return given.from.spread([&](const auto&... tensor) {
     return op.call(given.d_o, tensor..., given.o, given.lse, how, given.wanted);
   });
