@@ -25,11 +25,13 @@ struct Work {
   FOCI_DEVICE bool fades() const {
     return weigh.kind == Kind::decay || weigh.kind == Kind::decay_content;
   }
+  FOCI_DEVICE float c(int s, int g) const {
+    return folded.scale * (folded.scales ? folded.scales[s * shape.G + g] : 1.0f);
+  }
   /// What the sums of score() are multiplied by.
   template <Score form>
   FOCI_DEVICE float scale(int s, int g) const {
-    const float c = folded.scale * (folded.scales ? folded.scales[s * shape.G + g] : 1.0f);
-    return form == Score::product ? c : -0.5f * c;
+    return form == Score::product ? c(s, g) : -0.5f * c(s, g);
   }
 };
 
