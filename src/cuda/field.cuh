@@ -62,6 +62,8 @@ struct Field {
   FOCI_DEVICE void store_at(std::int64_t at, float x) const {
     if (dtype == DType::f32) {
       static_cast<float*>(data)[at] = x;
+    } else if (dtype == DType::f64) {
+      static_cast<double*>(data)[at] = double(x);
     } else {
       static_cast<std::uint16_t*>(data)[at] = narrow_of(x, dtype);
     }

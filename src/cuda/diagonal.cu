@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// Diagonal metrics on the GPU: whose lines there are, q' = m q, and the sums that dm is made of.
+#include "cuda/diagonal.cuh"
+
+#include "metric/draw.hpp"
+
+#include <foci/error.hpp>
+
+#include <algorithm>
+
+namespace foci::cuda {
+
+namespace {
+
+constexpr int rounds = 8;  // lines that a thread folds
+constexpr int batch = 4;   // of them at once
+
+struct Draw {
+  int G, D;
+  Random how;
+  float* m;  // (G, D)
+};
+
+/// A block a key head.
+__global__ void __launch_bounds__(warp) draw_lines(Draw of) {
+  auto* line = reinterpret_cast<float*>(shared_memory());  // (D)
+  const int g = int(blockIdx.x);
+  for (int d = lane(); d < of.D; d += warp)
+    line[d] = float(metric::draw(of.how.floor, of.how.seed, of.how.layer, g, d));
+  __syncwarp();
+  const float by = divisor_of(of.how.normalize, line, of.D, 1);
+  for (int d = lane(); d < of.D; d += warp)
+    of.m[std::int64_t(g) * of.D + d] = by == 0 ? 1.0f : line[d] / by;
+}
+
+struct Copy {
+  Field from, to;      // (copies, heads, rows, D) where there are any; (batches, heads, rows, D)
+  std::int64_t count;  // numbers in `to`
+  int heads, rows, D;
+  int copies;  // to be added up; 1: from has as many batches as to, 0: zeros
+};
+
+__global__ void __launch_bounds__(line_threads) copy_lines(Copy of) {
+  const std::int64_t at = std::int64_t(blockIdx.x) * line_threads + int(threadIdx.x);
+  if (at >= of.count) return;
+  const int d = int(at % of.D);
+  const std::int64_t line = at / of.D;
+  const int i = int(line % of.rows), head = int(line / of.rows % of.heads);
+  const int b = int(line / of.rows / of.heads);
+  double sum = 0;
+  for (int copy = 0; copy < of.copies; ++copy)
+    sum += double(of.from.load(of.copies > 1 ? copy : b, head, i, d));
+  of.to.store(float(sum), b, head, i, d);
+}
+
+void copy_to(const View& to, const Field& from, std::int64_t copies, Stream stream) {
+  const std::int64_t count = to.count();
+  launch("metric", copy_lines, {{unsigned(parts(count, line_threads))}, {line_threads}}, stream,
+         Copy{from, Field(to), count, int(to.shape[1]), int(to.shape[2]), int(to.shape[3]),
+              int(copies)});
+}
+
+struct Fold {
+  Shape shape;
+  MetricLines lines;
+  TokenMean mean;
+  int finishes;  // lines come from mean's sums
+  int one_row;   // only the first query's: it has what all have
+  Field from;    // (B,H,N,D); absent: ones
+  Field to;      // (B,H,N,D)
+};
+
+/// to = m from: a block some rows of a query head.
+template <int W>
+__global__ void __launch_bounds__(line_threads) fold_lines(Fold of) {
+  auto* line = reinterpret_cast<float*>(shared_memory());  // (D)
+  const Shape& shape = of.shape;
+  const Columns my = Columns::of(shape.D, W);
+  const int most = of.one_row ? 1 : shape.longest_n, rows = rounds * my.groups;
+  const int blocks = max(1, (most + rows - 1) / rows), tile = int(blockIdx.x) % blocks;
+  const int h = int(blockIdx.x) / blocks % shape.H, s = int(blockIdx.x) / blocks / shape.H;
+  const Place at = shape.place(s);
+  const int head = of.lines.head(shape, h);
+  if (of.finishes) {
+    const bool first = of.lines.per_head || h % (shape.H / shape.G) == 0;
+    finish_line(of.mean, s, head, line, tile == 0 && first);
+  }
+  const int begin = tile * rows, end = min(begin + rows, of.one_row ? min(1, at.N) : at.N);
+  for (int d = my.column * W; my.works() && d < shape.D; d += my.width * W) {
+    for (int i = begin + my.group; i < end; i += batch * my.groups) {
+      std::int64_t in[batch], in_m[batch];
+      float x[batch][W], m[batch][W];
+      FOCI_UNROLL
+      for (int n = 0; n < batch; ++n) {
+        const int row = min(i + n * my.groups, end - 1);
+        in[n] = of.from.offset(at.b, h, at.q0 + row, d);
+        in_m[n] = of.lines.offset(shape, at, s, h, row, d);
+      }
+      if (of.from) load_runs<W, batch>(x, of.from, in);
+      if (!of.finishes) load_runs<W, batch>(m, of.lines.m, in_m);
+      FOCI_UNROLL
+      for (int n = 0; n < batch; ++n) {
+        const int row = i + n * my.groups;
+        if (row >= end) continue;
+        FOCI_UNROLL
+        for (int w = 0; w < W; ++w)
+          x[n][w] = (of.from ? x[n][w] : 1.0f) * (of.finishes ? line[d + w] : m[n][w]);
+        store_run<W>(of.to, of.to.offset(at.b, h, of.one_row ? 0 : at.q0 + row, d), x[n]);
+      }
+    }
+  }
+}
+
+struct GradientSums {
+  Shape shape;
+  MetricLines lines;
+  Field terms, q;  // (B,H,N,D): dm = sum terms q, or sum terms where there is no q
+  int heads, chunk, chunks;
+  double* sums;  // (sequences, heads, chunks, D)
+  float* dm;     // (sequences, heads, 1, D) or (B, heads, N, D)
+};
+
+/// total += those of queries first, first + step, .. below last of query head h.
+template <int W>
+FOCI_DEVICE void add_terms(double (&total)[W], const GradientSums& of, const Place& at, int h,
+                           int d, int first, int last, int step) {
+  for (int i = first; i < last; i += batch * step) {
+    std::int64_t in[batch], in_q[batch];
+    float x[batch][W], q[batch][W];
+    FOCI_UNROLL
+    for (int n = 0; n < batch; ++n) {
+      const int row = at.q0 + min(i + n * step, last - 1);
+      in[n] = of.terms.offset(at.b, h, row, d);
+      in_q[n] = of.q.offset(at.b, h, row, d);
+    }
+    load_runs<W, batch>(x, of.terms, in);
+    if (of.q) load_runs<W, batch>(q, of.q, in_q);
+    FOCI_UNROLL
+    for (int n = 0; n < batch; ++n) {
+      FOCI_UNROLL
+      for (int w = 0; w < W && i + n * step < last; ++w)
+        total[w] += double(x[n][w]) * double(of.q ? q[n][w] : 1.0f);
+    }
+  }
+}
+
+/// A block some queries of all query heads that share a line.
+template <int W>
+__global__ void __launch_bounds__(line_threads) sum_lines(GradientSums of) {
+  const Shape& shape = of.shape;
+  const int c = int(blockIdx.x) % of.chunks, line = int(blockIdx.x) / of.chunks, D = shape.D;
+  const int s = line / of.heads, head = line % of.heads, shared_by = shape.H / of.heads;
+  const Place at = shape.place(s);
+  const int first = c * of.chunk, last = min(first + of.chunk, at.N);
+  const Columns my = Columns::of(D, W);
+  auto* partial = reinterpret_cast<double*>(shared_memory());  // (groups, width * W)
+  for (int begin = 0; begin < D; begin += my.width * W) {
+    const int d = begin + my.column * W, wide = min(my.width * W, D - begin);
+    double total[W] = {};
+    for (int r = 0; r < shared_by && my.works() && d < D; ++r)
+      add_terms<W>(total, of, at, head * shared_by + r, d, first + my.group, last, my.groups);
+    for (int w = 0; w < W && my.works(); ++w)
+      partial[(my.group * my.width + my.column) * W + w] = total[w];
+    __syncthreads();
+    for (int x = int(threadIdx.x); x < wide; x += line_threads) {
+      double sum = 0;
+      for (int group = 0; group < my.groups; ++group) sum += partial[group * my.width * W + x];
+      of.sums[(std::int64_t(line) * of.chunks + c) * D + begin + x] = sum;
+    }
+    __syncthreads();
+  }
+}
+
+__global__ void __launch_bounds__(line_threads) sum_chunks(GradientSums of) {
+  const std::int64_t at = std::int64_t(blockIdx.x) * line_threads + int(threadIdx.x);
+  const std::int64_t line = at / of.shape.D, d = at % of.shape.D;
+  if (line >= std::int64_t(of.shape.sequences) * of.heads) return;
+  double sum = 0;
+  for (int c = 0; c < of.chunks; ++c) sum += of.sums[(line * of.chunks + c) * of.shape.D + d];
+  of.dm[at] = float(sum);
+}
+
+/// A line a query: the query heads that share it are all there is to sum up.
+__global__ void __launch_bounds__(line_threads) sum_heads(GradientSums of) {
+  const Shape& shape = of.shape;
+  const std::int64_t at = std::int64_t(blockIdx.x) * line_threads + int(threadIdx.x);
+  const std::int64_t row = at / shape.D, line = row / shape.N;
+  const int d = int(at % shape.D), i = int(row % shape.N), head = int(line % of.heads);
+  const int b = int(line / of.heads), shared_by = shape.H / of.heads;
+  if (at >= of.chunks * std::int64_t(of.heads) * shape.N * shape.D) return;  // chunks: batches
+  double sum = 0;
+  for (int r = 0; r < shared_by; ++r) {
+    const int h = head * shared_by + r;
+    sum += double(of.terms.load(b, h, i, d)) * double(of.q ? of.q.load(b, h, i, d) : 1.0f);
+  }
+  of.dm[at] = float(sum);
+}
+
+/// Whether q' in 16 bits has room for m q: bf16 always, f16 where m is at most 1.
+bool has_room(const Problem& p) {
+  if (p.from.q.dtype == DType::bf16) return true;
+  return std::visit(
+      [](const auto& metric) {
+        if constexpr (requires { metric.normalize; }) return metric.normalize == Normalize::max;
+        return false;
+      },
+      p.how.metric);
+}
+
+}  // namespace
+
+DiagonalMetric::DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass)
+    : p_(problem), shape_(shape), none_(problem.metric<Dot>() != nullptr) {
+  if (none_) return;
+  if (p_.metric<Jacobian>()) throw Unsupported("backend cuda has no jacobian metric");
+  describe();
+  take_estimate(arena, pass);
+  take_fold(arena);
+  if (pass == Pass::backward) take_gradients(arena);
+}
+
+void DiagonalMetric::describe() {
+  const View& given = p_.from.metric;
+  const bool is_given = p_.metric<Given>() != nullptr;
+  lines_.per_head = p_.metric<Jacobian>() || (is_given && given.shape[1] == p_.size.H);
+  lines_.per_query = is_given ? p_.size.N > 1 && given.shape[2] == p_.size.N
+                              : p_.scope == Scope::prefix && !p_.metric<Random>();
+  heads_ = int(lines_.per_head ? p_.size.H : p_.size.G);
+  batches_ = lines_.per_query ? p_.size.B : p_.sequences;
+  rows_ = lines_.per_query ? p_.size.N : 1;
+}
+
+void DiagonalMetric::take_estimate(Arena& arena, Pass pass) {
+  if (p_.metric<Given>()) {
+    lines_.m = Field(p_.from.metric);
+    return;
+  }
+  if (p_.metric<Random>()) {
+    drawn_ = arena.take<float>(p_.size.G, p_.size.D).data();
+    lines_.m = Field::of(drawn_, {1, p_.size.G, 1, p_.size.D});
+    return;
+  }
+  const auto read = [&](const auto& how) {
+    mean_.normalize = how.normalize;
+    if (how.reduce == Reduce::median)
+      chosen_ = arena.take<int>(p_.sequences, p_.size.G, p_.size.D).data();
+  };
+  if (const auto* how = p_.metric<LayerChange>()) read(*how);
+  if (const auto* how = p_.metric<Flat>()) read(*how), mean_.flat = 1;
+  mean_.of = {Field(p_.from.v), Field(p_.from.v_prev), Field(p_.from.key_mask), int(p_.size.G), 0};
+  mean_.take(arena, p_, shape_, pass == Pass::backward);
+  if (median()) mean_.chunks = 1;
+  lines_.m = Field::of(mean_.m, {batches_, heads_, rows_, p_.size.D});
+}
+
+void DiagonalMetric::take_fold(Arena& arena) {
+  const auto& z = p_.size;
+  if (product()) {
+    const DType dtype = p_.from.q.dtype;
+    const bool narrow = (dtype == DType::bf16 || dtype == DType::f16) &&
+                        std::holds_alternative<Softmax>(p_.how.weighting) && has_room(p_);
+    void* lines = narrow ? static_cast<void*>(arena.take<std::uint16_t>(z.B, z.H, z.N, z.D).data())
+                         : static_cast<void*>(arena.take<float>(z.B, z.H, z.N, z.D).data());
+    const std::int64_t sizes[] = {z.B, z.H, z.N, z.D};
+    if (lines) folded_ = Field(View(lines, narrow ? dtype : DType::f32, sizes));
+    return;
+  }
+  const bool one_batch =
+      p_.metric<Random>() || (p_.metric<Given>() && p_.from.metric.shape[0] == 1);
+  const bool by_sequence = p_.packed() && !lines_.per_query && !one_batch;
+  spread_ = by_sequence || (heads_ != z.H && heads_ > 1);
+  if (!spread_) return;
+  const std::int64_t rows = by_sequence || lines_.per_query ? z.N : 1;
+  folded_ = Field::of(arena.take<float>(z.B, z.H, rows, z.D).data(), {z.B, z.H, rows, z.D});
+}
+
+void DiagonalMetric::take_gradients(Arena& arena) {
+  const auto& z = p_.size;
+  const auto room = [&](std::int64_t heads, std::int64_t tokens, std::int64_t width) {
+    return Field::of(arena.take<float>(z.B, heads, tokens, width).data(),
+                     {z.B, heads, tokens, width});
+  };
+  if (product()) dq_ = room(z.H, z.N, z.D);
+  if (!product()) dm_terms_ = room(z.H, z.N, z.D);
+  if (p_.through && changes()) dv_ = room(z.G, z.M, z.E);
+  dm_ = arena.take<float>(batches_, heads_, rows_, z.D).data();
+  chunk_ = std::max(128, int(parts(p_.longest_n, 32)));
+  chunks_ = std::max(1, int(parts(p_.longest_n, chunk_)));
+  if (!lines_.per_query) sums_ = arena.take<double>(p_.sequences, heads_, chunks_, z.D).data();
+}
+
+bool DiagonalMetric::finishes_late() const { return product() && changes() && !lines_.per_query; }
+
+bool DiagonalMetric::wants_dm(const Gradients& to) const {
+  return !none_ && (to.dmetric || (p_.through && !p_.metric<Random>() && !p_.metric<Given>()));
+}
+
+void DiagonalMetric::estimate(const Outputs& to, Stream stream) {
+  if (none_) return;
+  const int D = shape_.D;
+  if (const auto* how = p_.metric<Random>()) {
+    launch("random metric", draw_lines, {{unsigned(shape_.G)}, {warp}, D * sizeof(float)}, stream,
+           Draw{shape_.G, D, *how, drawn_});
+  }
+  if (changes()) {
+    if (to.metric) mean_.copy = Field(to.metric);
+    median() ? sum_up_median(mean_, chosen_, stream) : mean_.sum_up(stream);
+    if (!finishes_late()) mean_.finish(stream);
+    return;
+  }
+  if (to.metric) copy_to(to.metric, lines_.m, 1, stream);
+}
+
+void DiagonalMetric::fold_queries(const Field& from, const Field& to, bool finishes,
+                                  Stream stream) const {
+  const Fold of{shape_, lines_, mean_, finishes, to.strides[2] == 0 && !from.data, from, to};
+  const bool eights = in_eights(shape_.D, 4, {from, to, finishes ? Field() : lines_.m});
+  with_width(eights, [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    const int rows = rounds * Columns::lines_at_once(shape_.D, W);
+    const std::int64_t tiles =
+        std::max<std::int64_t>(1, parts(of.one_row ? 1 : shape_.longest_n, rows));
+    launch("fold", fold_lines<W>,
+           {{unsigned(std::int64_t(shape_.sequences) * shape_.H * tiles)},
+            {line_threads},
+            std::size_t(shape_.D) * sizeof(float)},
+           stream, of);
+  });
+}
+
+Folded DiagonalMetric::fold(int, Stream stream) {
+  Folded folded;
+  folded.score = product() ? Score::product : Score::weighted;
+  folded.scale = float(p_.c);
+  folded.q = Field(p_.from.q);
+  folded.k = Field(p_.from.k);
+  folded.v = Field(p_.from.v);
+  folded.key_bias = Field(p_.from.key_bias);
+  folded.key_head_bias = p_.from.key_bias && p_.from.key_bias.shape[1] != p_.size.H;
+  folded.key_mask = Field(p_.from.key_mask);
+  if (none_) return folded;
+  if (product()) {
+    fold_queries(folded.q, folded_, finishes_late(), stream);
+    folded.q = folded_;
+  } else {
+    if (spread_) fold_queries({}, folded_, false, stream);
+    folded.m = spread_ ? folded_ : lines_.m;
+  }
+  return folded;
+}
+
+Sinks DiagonalMetric::sinks(const Gradients& to) {
+  Sinks sinks;
+  sinks.dq = Field(to.dq);
+  sinks.dk = Field(to.dk);
+  sinks.dv = Field(to.dv);
+  sinks.dkey_bias = Field(to.dkey_bias);
+  if (none_) return sinks;
+  if (product() && (to.dq || wants_dm(to))) sinks.dq = dq_;
+  if (!product() && wants_dm(to)) sinks.dm = dm_terms_;
+  if (dv_.data && to.dv) sinks.dv = dv_;
+  return sinks;
+}
+
+void DiagonalMetric::sum_gradient(Stream stream) const {
+  const Field terms = product() ? dq_ : dm_terms_, q = product() ? Field(p_.from.q) : Field();
+  GradientSums of{shape_, lines_, terms, q, heads_, chunk_, chunks_, sums_, dm_};
+  if (lines_.per_query) {
+    of.chunks = int(batches_);
+    const std::int64_t count = batches_ * heads_ * rows_ * p_.size.D;
+    launch("metric gradient", sum_heads, {{unsigned(parts(count, line_threads))}, {line_threads}},
+           stream, of);
+    return;
+  }
+  const std::int64_t lines = p_.sequences * heads_;
+  with_width(in_eights(shape_.D, 4, {terms, q}), [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    launch("metric gradient", sum_lines<W>,
+           {{unsigned(lines * chunks_)}, {line_threads}, line_threads * W * sizeof(double)}, stream,
+           of);
+  });
+  launch("metric gradient", sum_chunks,
+         {{unsigned(parts(lines * p_.size.D, line_threads))}, {line_threads}}, stream, of);
+}
+
+void DiagonalMetric::finish(const Gradients& to, Stream stream) {
+  const bool through = p_.through && changes();
+  if (to.dv_prev && !through) copy_to(to.dv_prev, {}, 0, stream);
+  if (none_) return;
+  if (wants_dm(to)) sum_gradient(stream);
+  if (to.dmetric) {
+    const Field dm = Field::of(dm_, {batches_, heads_, rows_, p_.size.D});
+    const bool joins = to.dmetric.shape[0] == 1;
+    copy_to(to.dmetric, dm, joins ? batches_ : 1, stream);
+  }
+  if (product() && to.dq) fold_queries(dq_, Field(to.dq), false, stream);
+  if (!through) return;
+  mean_.backward(dm_, !median(), stream);
+  pull_change({mean_, dm_, chosen_, dv_, Field(to.dv), Field(to.dv_prev)}, stream);
+}
+
+}  // namespace foci::cuda

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// dot and the diagonal metrics: estimates m, folds it into the queries (product) or hands it to the
+// pass (distance), and takes the pass's sums to dq, dk, dv, dv_prev and dmetric.
+#pragma once
+
+#include "cuda/layer_change.cuh"
+#include "cuda/passes.cuh"
+
+namespace foci::cuda {
+
+/// m as kernels see it, its strides 0 along axes of size 1.
+struct MetricLines {
+  Field m;            // (1|sequences, G|H, 1|N, D)
+  int per_head = 0;   // a line a query head, else one a key head
+  int per_query = 0;  // a line a query, else one a sequence
+
+  FOCI_DEVICE int head(const Shape& shape, int h) const { return per_head ? h : shape.key_head(h); }
+  FOCI_DEVICE std::int64_t offset(const Shape& shape, const Place& at, int s, int h, int i,
+                                  int d) const {
+    return m.offset(s, head(shape, h), per_query ? at.q0 + i : 0, d);
+  }
+};
+
+class DiagonalMetric {
+ public:
+  enum class Pass { forward, backward };
+
+  /// `problem` must outlive it.
+  DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass);
+
+  /// m; to.metric is complete after fold().
+  void estimate(const Outputs& to, Stream stream);
+  int waves() const { return 1; }
+  Folded fold(int wave, Stream stream);
+  Sinks sinks(const Gradients& to);
+  void gather(int, const Gradients&, Stream) {}
+  void finish(const Gradients& to, Stream stream);
+
+ private:
+  bool product() const { return metric::form_of(p_.how.metric) == Form::product; }
+  bool changes() const { return p_.metric<LayerChange>() || p_.metric<Flat>(); }
+  bool median() const { return chosen_ != nullptr; }
+  /// Whether fold() finishes the lines that estimate() summed up.
+  bool finishes_late() const;
+  bool wants_dm(const Gradients& to) const;
+  void describe();
+  void take_estimate(Arena& arena, Pass pass);
+  void take_fold(Arena& arena);
+  void take_gradients(Arena& arena);
+  void fold_queries(const Field& from, const Field& to, bool finishes, Stream stream) const;
+  void sum_gradient(Stream stream) const;
+
+  const Problem& p_;
+  Shape shape_;
+  bool none_ = false;  // dot
+  std::int64_t batches_ = 0, rows_ = 0;
+  int heads_ = 0;  // lines of m: (batches, heads, rows, D)
+  MetricLines lines_;
+  TokenMean mean_;         // layer-change, flat
+  int* chosen_ = nullptr;  // (sequences, G, D) median
+  float* drawn_ = nullptr;
+  bool spread_ = false;         // distance: m needs a copy for the pass
+  Field folded_;                // q' (B,H,N,D), or m (B,H,1|N,D)
+  Field dq_, dm_terms_, dv_;    // f32, what the pass leaves
+  float* dm_ = nullptr;         // (batches, heads, rows, D)
+  double* sums_ = nullptr;      // (sequences, heads, chunks, D)
+  int chunk_ = 0, chunks_ = 0;  // of queries
+};
+
+}  // namespace foci::cuda

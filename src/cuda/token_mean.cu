@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of tokens chunk by chunk, running sums over chunks, rows from them; and the same backwards.
+#include "cuda/token_mean.cuh"
+
+#include <algorithm>
+
+namespace foci::cuda {
+
+namespace {
+
+constexpr int most_spans = 32;     // of a sequence: fewer would leave a GPU idle
+constexpr int least_tokens = 128;  // of such a span
+constexpr int prefix_chunk = 32;   // rows of a block under prefix
+constexpr int row_threads = 128;   // of such a block
+constexpr int batch = 4;           // tokens that a thread loads at once
+
+/// total += the terms of tokens first, first + step, .. below last, in columns d ..
+template <int W>
+FOCI_DEVICE void add_terms(double (&total)[W], const Terms& of, const Terms::Span& at, int head,
+                           int d, int first, int last, int step) {
+  for (int j = first; j < last; j += batch * step) {
+    float x[batch][W], y[batch][W];
+    std::int64_t in_x[batch], in_y[batch];
+    FOCI_UNROLL
+    for (int n = 0; n < batch; ++n) {
+      const int token = at.first + min(j + n * step, last - 1);
+      in_x[n] = of.x.offset(at.b, head, token, d);
+      in_y[n] = of.y.offset(at.b, head, token, d);
+    }
+    load_runs<W, batch>(x, of.x, in_x);
+    if (of.y) load_runs<W, batch>(y, of.y, in_y);
+    float sum[W] = {};
+    FOCI_UNROLL
+    for (int n = 0; n < batch; ++n) {
+      const int token = j + n * step;
+      if (token >= last || !of.counts(at, token)) continue;
+      FOCI_UNROLL
+      for (int w = 0; w < W; ++w) sum[w] += of.y ? fabsf(x[n][w] - y[n][w]) : x[n][w];
+    }
+    FOCI_UNROLL
+    for (int w = 0; w < W; ++w) total[w] += double(sum[w]);
+  }
+}
+
+/// How many tokens of [first, last) count; by a whole warp.
+FOCI_DEVICE int count_tokens(const Terms& of, const Terms::Span& at, int first, int last) {
+  int count = 0;
+  for (int j = first + lane(); j < last; j += warp) count += of.counts(at, j);
+  FOCI_UNROLL
+  for (int step = warp / 2; step > 0; step /= 2) count += __shfl_xor_sync(~0u, count, step);
+  return count;
+}
+
+/// A block a chunk: every group of threads sums some of its tokens, then the groups are summed.
+template <int W>
+__global__ void __launch_bounds__(line_threads) sum_spans(TokenMean mean) {
+  const int c = int(blockIdx.x) % mean.chunks, line = int(blockIdx.x) / mean.chunks;
+  const int s = line / mean.of.heads, head = line % mean.of.heads, D = mean.D;
+  const Terms::Span at = mean.of.span(mean.shape, s);
+  const int first = c * mean.chunk, last = min(first + mean.chunk, at.count);
+  const Columns my = Columns::of(D, W);
+  auto* partial = reinterpret_cast<double*>(shared_memory());  // (groups, width * W)
+  for (int begin = 0; begin < D; begin += my.width * W) {
+    const int d = begin + my.column * W, wide = min(my.width * W, D - begin);
+    double total[W] = {};
+    if (my.works() && d < D)
+      add_terms<W>(total, mean.of, at, head, d, first + my.group, last, my.groups);
+    FOCI_UNROLL
+    for (int w = 0; w < W && my.works(); ++w)
+      partial[(my.group * my.width + my.column) * W + w] = total[w];
+    __syncthreads();
+    for (int x = int(threadIdx.x); x < wide; x += line_threads) {
+      double sum = 0;
+      for (int group = 0; group < my.groups; ++group) sum += partial[group * my.width * W + x];
+      mean.sum(s, head, c)[begin + x] = sum;
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x >= warp) return;
+  const int count = count_tokens(mean.of, at, first, last);
+  if (threadIdx.x == 0) *mean.count(s, head, c) = count;
+}
+
+/// Short chunks: a group of threads each.
+template <int W>
+__global__ void __launch_bounds__(line_threads) sum_chunks(TokenMean mean) {
+  const int D = mean.D;
+  const Columns my = Columns::of(D, W);
+  const int blocks = (mean.chunks + my.groups - 1) / my.groups;
+  const int line = int(blockIdx.x) / blocks, c = int(blockIdx.x) % blocks * my.groups + my.group;
+  if (!my.works() || c >= mean.chunks) return;
+  const int s = line / mean.of.heads, head = line % mean.of.heads;
+  const Terms::Span at = mean.of.span(mean.shape, s);
+  const int first = c * mean.chunk, last = min(first + mean.chunk, at.count);
+  for (int d = my.column * W; d < D; d += my.width * W) {
+    double total[W] = {};
+    add_terms<W>(total, mean.of, at, head, d, first, last, 1);
+    for (int w = 0; w < W; ++w) mean.sum(s, head, c)[d + w] = total[w];
+  }
+  if (my.column != 0) return;
+  int count = 0;
+  for (int j = first; j < last; ++j) count += mean.of.counts(at, j);
+  *mean.count(s, head, c) = count;
+}
+
+/// x_c becomes the sum of those before it, or of it and those after it; several at a time, so that
+/// loads do not wait for stores.
+template <class T>
+FOCI_DEVICE void scan(T* x, std::int64_t step, int count, bool from_the_end) {
+  constexpr int at_once = 16;
+  T sum = 0;
+  for (int begin = 0; begin < count; begin += at_once) {
+    T some[at_once];
+    const auto place = [&](int n) {
+      return std::int64_t(from_the_end ? count - 1 - begin - n : begin + n) * step;
+    };
+    FOCI_UNROLL
+    for (int n = 0; n < at_once; ++n) some[n] = begin + n < count ? x[place(n)] : T(0);
+    FOCI_UNROLL
+    for (int n = 0; n < at_once; ++n) {
+      const T before = sum;
+      sum += some[n];
+      if (begin + n < count) x[place(n)] = from_the_end ? sum : before;
+    }
+  }
+}
+
+__global__ void __launch_bounds__(line_threads) scan_chunks(TokenMean mean, int from_the_end) {
+  const int thread = int(blockIdx.x) * line_threads + int(threadIdx.x);
+  const int line = thread / mean.D, d = thread % mean.D;
+  if (line >= mean.shape.sequences * mean.of.heads) return;
+  scan(mean.sums + std::int64_t(line) * mean.chunks * mean.D + d, mean.D, mean.chunks,
+       from_the_end != 0);
+  if (d == 0 && !from_the_end)
+    scan(mean.counts + std::int64_t(line) * mean.chunks, 1, mean.chunks, false);
+}
+
+__global__ void __launch_bounds__(row_threads) finish_lines(TokenMean mean) {
+  auto* line = reinterpret_cast<float*>(shared_memory());  // (D)
+  const int s = int(blockIdx.x) / mean.of.heads, head = int(blockIdx.x) % mean.of.heads;
+  finish_line(mean, s, head, line, true);
+}
+
+/// Which rows of a sequence and head a block works on under prefix.
+struct Rows32 {
+  int s, head, first, last;
+  std::int64_t row0;  // of m: the sequence's first
+  Place place;
+
+  static FOCI_DEVICE Rows32 of(const TokenMean& mean) {
+    const int blocks = (mean.shape.longest_n + prefix_chunk - 1) / prefix_chunk;
+    const int line = int(blockIdx.x) / blocks, first = int(blockIdx.x) % blocks * prefix_chunk;
+    const int s = line / mean.of.heads, head = line % mean.of.heads;
+    const Place place = mean.shape.place(s);
+    return {s,    head, first, min(first + prefix_chunk, place.N), mean.first_row(s, head, place),
+            place};
+  }
+};
+
+/// Running means of column d at the block's rows, into lines (rows, D); counts into counted.
+FOCI_DEVICE void run_column(const TokenMean& mean, const Rows32& rows, int d, float* lines,
+                            int* counted) {
+  const Terms::Span at = mean.of.span(mean.shape, rows.s);
+  const int t0 = at.ahead + rows.first, t1 = at.ahead + rows.last, D = mean.D;
+  const int c = max(t0, 0) / mean.chunk;
+  const bool any = t1 > 0 && c < mean.chunks;
+  double sum = any ? mean.sum(rows.s, rows.head, c)[d] : 0.0;
+  int count = any ? *mean.count(rows.s, rows.head, c) : 0;
+  for (int i = 0; i < rows.last - rows.first && t0 + i < 0; ++i) {
+    lines[i * D + d] = 0;
+    if (d == 0) counted[i] = 0;
+  }
+  for (int j = c * mean.chunk; j < t1; ++j) {
+    const int token = at.first + j;
+    const float x = mean.of.x.load(at.b, rows.head, token, d);
+    const float y = mean.of.y ? mean.of.y.load(at.b, rows.head, token, d) : 0.0f;
+    if (mean.of.counts(at, j)) {
+      sum += double(mean.of.y ? fabsf(x - y) : x);
+      ++count;
+    }
+    if (j < t0) continue;
+    lines[(j - t0) * D + d] = count > 0 ? float(sum / double(count)) : 0.0f;
+    if (d == 0) counted[j - t0] = count;
+  }
+}
+
+/// m of 32 rows: a thread walks down a column, then a warp normalises a row.
+__global__ void __launch_bounds__(row_threads) run_rows(TokenMean mean) {
+  const Rows32 rows = Rows32::of(mean);
+  const int D = mean.D;
+  auto* lines = reinterpret_cast<float*>(shared_memory());           // (32, D)
+  auto* counted = reinterpret_cast<int*>(lines + prefix_chunk * D);  // (32)
+  for (int d = int(threadIdx.x); d < D; d += row_threads) run_column(mean, rows, d, lines, counted);
+  __syncthreads();
+  for (int i = int(threadIdx.x) / warp; i < rows.last - rows.first; i += row_threads / warp) {
+    const float* line = lines + i * D;
+    const float by = divisor_of(mean.normalize, line, D, counted[i]);
+    const float all = mean.flat ? flat_of(line, D, by) : 0.0f;
+    const std::int64_t row = rows.row0 + rows.first + i;
+    for (int d = lane(); d < D; d += warp) {
+      const float m = by == 0 ? 1.0f : line[d] / by;
+      mean.m[row * D + d] = mean.flat ? all : m;
+      if (mean.uneven) mean.uneven[row * D + d] = m;
+      if (mean.copy)
+        mean.copy.store(mean.flat ? all : m, rows.place.b, rows.head,
+                        rows.place.q0 + rows.first + i, d);
+    }
+    if (lane() != 0 || !mean.by) continue;
+    mean.by[row] = by;
+    mean.counted[row] = counted[i];
+  }
+}
+
+/// dm of a normalised row -> of each of its terms, in place; by a whole warp.
+FOCI_DEVICE void pull_row(const TokenMean& mean, std::int64_t row, float* dm, bool divides) {
+  const int D = mean.D, counted = mean.counted[row];
+  const float* m = (mean.flat ? mean.uneven : mean.m) + row * D;
+  const double by = double(mean.by[row]);
+  // The mean of what was divided by its mean is 1 whatever the tokens.
+  const bool still = by == 0 || counted == 0 || (mean.flat && mean.normalize == Normalize::mean);
+  double whole = 0, dot = 0, ties = 0;
+  for (int d = lane(); d < D; d += warp) whole += double(dm[d]);
+  whole = warp_total(whole) / double(D);
+  for (int d = lane(); d < D; d += warp) {
+    dot += (mean.flat ? whole : double(dm[d])) * double(m[d]);
+    ties += m[d] == 1.0f ? 1.0 : 0.0;
+  }
+  dot = warp_total(dot);
+  ties = warp_total(ties);
+  for (int d = lane(); d < D; d += warp) {
+    double through = 0;  // the divisor's own share
+    if (mean.normalize == Normalize::max && m[d] == 1.0f) through = dot / ties;
+    if (mean.normalize == Normalize::mean) through = dot / double(D);
+    const double back = ((mean.flat ? whole : double(dm[d])) - through) / by;
+    dm[d] = still ? 0.0f : float(divides ? back / double(counted) : back);
+  }
+}
+
+__global__ void __launch_bounds__(warp) pull_lines(TokenMean mean, float* dm, int divides) {
+  pull_row(mean, blockIdx.x, dm + std::int64_t(blockIdx.x) * mean.D, divides != 0);
+}
+
+/// The rows' own gradients, and their sums over the block.
+__global__ void __launch_bounds__(row_threads) pull_rows(TokenMean mean, float* dm) {
+  const Rows32 rows = Rows32::of(mean);
+  const int D = mean.D;
+  float* lines = dm + (rows.row0 + rows.first) * D;
+  for (int i = int(threadIdx.x) / warp; i < rows.last - rows.first; i += row_threads / warp)
+    pull_row(mean, rows.row0 + rows.first + i, lines + i * D, true);
+  __syncthreads();
+  for (int d = int(threadIdx.x); d < D; d += row_threads) {
+    double sum = 0;
+    for (int i = 0; i < rows.last - rows.first; ++i) sum += double(lines[i * D + d]);
+    mean.sum(rows.s, rows.head, rows.first / prefix_chunk)[d] = sum;
+  }
+}
+
+/// Row i becomes the sum of itself and those after it.
+__global__ void __launch_bounds__(row_threads) run_back(TokenMean mean, float* dm) {
+  const Rows32 rows = Rows32::of(mean);
+  const int D = mean.D, c = rows.first / prefix_chunk;
+  float* lines = dm + (rows.row0 + rows.first) * D;
+  for (int d = int(threadIdx.x); d < D; d += row_threads) {
+    double sum = c + 1 < mean.chunks ? mean.sum(rows.s, rows.head, c + 1)[d] : 0.0;
+    for (int i = rows.last - rows.first - 1; i >= 0; --i) {
+      sum += double(lines[i * D + d]);
+      lines[i * D + d] = float(sum);
+    }
+  }
+}
+
+unsigned row_blocks(const TokenMean& mean, int chunks) {
+  return unsigned(std::int64_t(mean.shape.sequences) * mean.of.heads * chunks);
+}
+
+}  // namespace
+
+void TokenMean::take(metric::Arena& arena, const metric::Problem& problem, const Shape& of_shape,
+                     bool back) {
+  shape = of_shape;
+  prefix = problem.scope == Scope::prefix;
+  D = shape.D;
+  const int heads = of.heads, tokens = of.of_queries ? shape.longest_n : shape.longest_m;
+  chunk =
+      prefix ? prefix_chunk : std::max(least_tokens, int(parts(std::max(tokens, 1), most_spans)));
+  chunks = std::max(1, int(parts(tokens, chunk)));
+  const int backward_chunks = back && prefix ? int(parts(shape.longest_n, prefix_chunk)) : 0;
+  const std::int64_t lines = heads * (prefix ? problem.size.B * problem.size.N : problem.sequences);
+  sums = arena.take<double>(shape.sequences, heads, std::max(chunks, backward_chunks), D).data();
+  counts = arena.take<int>(shape.sequences, heads, chunks).data();
+  m = arena.take<float>(lines, D).data();
+  if (!back) return;
+  by = arena.take<float>(lines).data();
+  counted = arena.take<int>(lines).data();
+  if (flat) uneven = arena.take<float>(lines, D).data();
+}
+
+void TokenMean::sum_up(Stream stream) const {
+  const bool eights = in_eights(D, 4, {of.x, of.y});
+  with_width(eights, [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    if (prefix) {
+      const int blocks = int(parts(chunks, Columns::lines_at_once(D, W)));
+      launch("token mean", sum_chunks<W>, {{row_blocks(*this, blocks)}, {line_threads}}, stream,
+             *this);
+    } else {
+      launch("token mean", sum_spans<W>,
+             {{row_blocks(*this, chunks)}, {line_threads}, line_threads * W * sizeof(double)},
+             stream, *this);
+    }
+  });
+}
+
+void TokenMean::finish(Stream stream) const {
+  if (!prefix) {
+    launch("token mean", finish_lines,
+           {{row_blocks(*this, 1)}, {row_threads}, std::size_t(D) * sizeof(float)}, stream, *this);
+    return;
+  }
+  const auto columns = std::int64_t(shape.sequences) * of.heads * D;
+  launch("token mean", scan_chunks, {{unsigned(parts(columns, line_threads))}, {line_threads}},
+         stream, *this, 0);
+  const std::size_t room = std::size_t(prefix_chunk) * (std::size_t(D) + 1) * sizeof(float);
+  launch("token mean", run_rows,
+         {{row_blocks(*this, int(parts(shape.longest_n, prefix_chunk)))}, {row_threads}, room},
+         stream, *this);
+}
+
+void TokenMean::backward(float* dm, bool mean, Stream stream) const {
+  if (!prefix) {
+    launch("token mean", pull_lines, {{row_blocks(*this, 1)}, {warp}}, stream, *this, dm,
+           int(mean));
+    return;
+  }
+  TokenMean rows = *this;
+  rows.chunks = int(parts(shape.longest_n, prefix_chunk));
+  const Grid grid{{row_blocks(rows, rows.chunks)}, {row_threads}};
+  const auto columns = std::int64_t(shape.sequences) * of.heads * D;
+  launch("token mean", pull_rows, grid, stream, rows, dm);
+  launch("token mean", scan_chunks, {{unsigned(parts(columns, line_threads))}, {line_threads}},
+         stream, rows, 1);
+  launch("token mean", run_back, grid, stream, rows, dm);
+}
+
+}  // namespace foci::cuda

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mean of D numbers a token over the tokens that count, normalised: what layer-change, flat and
+// jacobian have in common. One line a sequence and head, or under prefix one a query: the mean over
+// the tokens up to it. Sums are kept in double and in an order that the shape alone decides.
+#pragma once
+
+#include "cuda/runs.cuh"
+
+#include "metric/arena.hpp"
+
+#include <foci/metric.hpp>
+
+namespace foci::cuda {
+
+/// What the mean is taken of: |x - y|, or x where there is no y.
+struct Terms {
+  Field x, y;          // (B, heads, tokens, D)
+  Field mask;          // (B, tokens) bool, false: does not count
+  int heads = 0;       // of x
+  int of_queries = 0;  // tokens are queries, else keys
+
+  struct Span {
+    int b, first, count;  // where a sequence's tokens lie
+    int ahead;            // query i knows the tokens up to ahead + i
+  };
+  FOCI_DEVICE Span span(const Shape& shape, int s) const {
+    const Place at = shape.place(s);
+    if (of_queries) return {at.b, at.q0, at.N, 0};
+    return {at.b, at.k0, at.M, at.first_seen};
+  }
+  FOCI_DEVICE bool counts(const Span& at, int token) const {
+    if (!mask) return true;
+    return static_cast<const std::uint8_t*>(mask.data)[mask.offset(at.b, at.first + token)] != 0;
+  }
+};
+
+/// The mean's arrays and options; kernels take it by value.
+struct TokenMean {
+  Shape shape;
+  Terms of;
+  int D = 0;
+  int prefix = 0;
+  int chunk = 0, chunks = 0;  // tokens summed up apart, and how many such of the longest sequence
+  Normalize normalize = Normalize::max;
+  int flat = 0;
+  double* sums = nullptr;   // (sequences, heads, chunks, D)
+  int* counts = nullptr;    // (sequences, heads, chunks)
+  float* m = nullptr;       // (sequences, heads, 1, D), prefix: (B, heads, N, D)
+  float* by = nullptr;      // (.., heads, rows) what m was divided by; the rest for the way back
+  float* uneven = nullptr;  // flat: m before it was flattened
+  int* counted = nullptr;   // (.., heads, rows) tokens behind a row
+  Field copy;               // where m is to be written as well
+
+  /// Lines of m before those of (s, head).
+  FOCI_DEVICE std::int64_t first_row(int s, int head, const Place& at) const {
+    if (!prefix) return std::int64_t(s) * of.heads + head;
+    return (std::int64_t(at.b) * of.heads + head) * shape.N + at.q0;
+  }
+  FOCI_DEVICE double* sum(int s, int head, int c) const {
+    return sums + ((std::int64_t(s) * of.heads + head) * chunks + c) * D;
+  }
+  FOCI_DEVICE int* count(int s, int head, int c) const {
+    return counts + (std::int64_t(s) * of.heads + head) * chunks + c;
+  }
+
+  /// Arrays for the terms that `of` tells of. `back`: also what the way back needs.
+  void take(metric::Arena& arena, const metric::Problem& problem, const Shape& of_shape, bool back);
+  /// Sums up; the lines are finished, too, unless finish_line() is to be called.
+  void sum_up(Stream stream) const;
+  void finish(Stream stream) const;
+  /// Gradient dm of the normalised lines, shaped like m -> of each term, in place: under prefix row
+  /// i gets what every token gets that is known from row i on. Divided by the counts where `mean`.
+  void backward(float* dm, bool mean, Stream stream) const;
+};
+
+/// By what a line is divided; every lane of a warp gets it. 0: m = 1.
+FOCI_DEVICE float divisor_of(Normalize how, const float* line, int D, int counted) {
+  if (counted == 0) return 0;
+  if (how == Normalize::none) return 1;
+  float most = 0, sum = 0;
+  for (int d = lane(); d < D; d += warp) {
+    most = fmaxf(most, line[d]);
+    sum += line[d];
+  }
+  return how == Normalize::max ? warp_max(most) : warp_sum(sum) / float(D);
+}
+
+/// What every m_d of a flat metric is: the mean of line / by.
+FOCI_DEVICE float flat_of(const float* line, int D, float by) {
+  float sum = 0;
+  for (int d = lane(); d < D; d += warp) sum += by == 0 ? 1.0f : line[d] / by;
+  return warp_sum(sum) / float(D);
+}
+
+/// m of a sequence and head from its sums into `line`, D numbers in shared memory; by all threads
+/// of a block. One block of several that ask for the same line writes it.
+FOCI_DEVICE void finish_line(const TokenMean& mean, int s, int head, float* line, bool writes) {
+  const int D = mean.D, thread = int(threadIdx.x), threads = int(blockDim.x);
+  const std::int64_t row = std::int64_t(s) * mean.of.heads + head;
+  int counted = 0;
+  for (int c = 0; c < mean.chunks; ++c) counted += mean.count(s, head, 0)[c];
+  for (int d = thread; d < D; d += threads) {
+    double sum = 0;
+    for (int c = 0; c < mean.chunks; ++c) sum += mean.sum(s, head, c)[d];
+    line[d] = counted > 0 ? float(sum / double(counted)) : 0.0f;
+  }
+  __syncthreads();
+  const float by = divisor_of(mean.normalize, line, D, counted);
+  const float all = mean.flat ? flat_of(line, D, by) : 0.0f;
+  __syncthreads();
+  for (int d = thread; d < D; d += threads) {
+    const float m = by == 0 ? 1.0f : line[d] / by;
+    line[d] = mean.flat ? all : m;
+    if (!writes) continue;
+    mean.m[row * D + d] = line[d];
+    if (mean.uneven) mean.uneven[row * D + d] = m;
+    if (mean.copy) mean.copy.store(line[d], s, head, 0, d);
+  }
+  if (writes && thread == 0 && mean.by) {
+    mean.by[row] = by;
+    mean.counted[row] = counted;
+  }
+  __syncthreads();
+}
+
+}  // namespace foci::cuda
