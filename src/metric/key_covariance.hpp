@@ -3,6 +3,8 @@
 // when that goes wrong: Sigma = (n S + n0 I)/(n + n0) + ridge I, S = scatter / max(n - 1, 1).
 #pragma once
 
+#include "metric/host_device.hpp"
+
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -21,13 +23,13 @@ struct Shrinkage {
   double ridge = 0, prior = 0;
 
   /// What a key's gradient is multiplied with: dk_j += slope(n) dSigma (k_j - mean).
-  double slope(std::int64_t n) const {
+  FOCI_HD double slope(std::int64_t n) const {
     const double rest = n > 1 ? double(n - 1) : 1.0;
     return n == 0 ? 0.0 : 2.0 * double(n) / ((double(n) + prior) * rest);
   }
   /// Sigma = weight(n) scatter + (own(n) + ridge) I.
-  double weight(std::int64_t n) const { return slope(n) / 2; }
-  double own(std::int64_t n) const { return n == 0 ? 1.0 : prior / (double(n) + prior); }
+  FOCI_HD double weight(std::int64_t n) const { return slope(n) / 2; }
+  FOCI_HD double own(std::int64_t n) const { return n == 0 ? 1.0 : prior / (double(n) + prior); }
 
   /// `trace` of weight(n) scatter.
   bool hardly_any(std::int64_t n, std::int64_t D, double trace) const {

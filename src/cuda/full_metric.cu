@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is kept of a full metric on the device, and in which order its kernels run.
+#include "cuda/full_metric.cuh"
+
+#include "cuda/product.cuh"
+#include "metric/cholesky.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace foci::cuda {
+
+namespace {
+
+/// Bytes of key lines that a wave may have.
+constexpr std::int64_t wave_bytes = std::int64_t(256) << 20;
+/// Blocks that keep a large GPU busy, and how few keys are worth one.
+constexpr std::int64_t enough_blocks = 528;
+constexpr std::int64_t fewest_keys = 128;
+
+struct ScaleArgs {
+  Field to;             // (sequences,G)
+  const float* scales;  // (sequences,G), or `scale`
+  double scale;
+  int G, count;
+};
+
+__global__ void __launch_bounds__(product_threads) write_scale(ScaleArgs args) {
+  const int index = int(blockIdx.x) * product_threads + int(threadIdx.x);
+  if (index >= args.count) return;
+  store_wide(args.to, args.to.offset(index / args.G, index % args.G),
+             args.scales ? double(args.scales[index]) : args.scale);
+}
+
+struct EchoArgs {
+  Field to, from;  // (sequences|1,G,D,D)
+  int G, D;
+};
+
+__global__ void __launch_bounds__(product_threads) echo_metric(EchoArgs args) {
+  const int b = int(blockIdx.x) / args.G, g = int(blockIdx.x) % args.G;
+  for (int i = int(threadIdx.x); i < args.D * args.D; i += product_threads) {
+    const int d = i / args.D, e = i % args.D;
+    store_wide(args.to, args.to.offset(b, g, d, e),
+               load_wide(args.from, args.from.offset(b, g, d, e)));
+  }
+}
+
+Slots slots_of(const Problem& p, const Shape& shape) {
+  Slots slots;
+  slots.shape = shape;
+  slots.key_mask = Field(p.from.key_mask);
+  const auto* how = p.metric<KeyCovariance>();
+  if (!how || p.scope != Scope::prefix) return slots;
+  slots.prefix = 1;
+  slots.period = int(std::min<std::int64_t>(how->period, 1 << 30));
+  slots.chunks = int(std::max<std::int64_t>(metric::chunk_count(shape.longest_m, slots.period), 1));
+  return slots;
+}
+
+}  // namespace
+
+FullMetric::FullMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass)
+    : p_(problem),
+      pass_(pass),
+      slots_(slots_of(problem, shape)),
+      covariance_(problem.metric<KeyCovariance>() != nullptr) {
+  if (const auto* how = p_.metric<KeyCovariance>()) shrink_ = {how->ridge, *how->prior};
+  take_estimates(arena);
+  take_lines(arena);
+  if (pass_ == Pass::backward) take_gradients(arena);
+}
+
+void FullMetric::take_estimates(Arena& arena) {
+  const Shape& shape = slots_.shape;
+  const std::int64_t D = shape.D, heads = std::int64_t(shape.sequences) * shape.G;
+  if (slots_.prefix) {
+    slots_.kept = arena.take<int>(slots_.batch(), shape.M).data();
+    slots_.spans = arena.take<int>(shape.sequences, slots_.chunks + 1).data();
+    slots_.key_spans = arena.take<int>(shape.sequences, slots_.chunks + 1).data();
+    slots_.chunks_before = arena.take<int>(shape.sequences).data();
+  } else {
+    const std::int64_t tiles = product_tiles(shape.D);
+    const std::int64_t most = std::max<std::int64_t>(enough_blocks / (heads * tiles + 1), 1);
+    part_keys_ = int(std::max(parts(shape.longest_m, most), fewest_keys));
+    parts_ = int(std::max<std::int64_t>(parts(shape.longest_m, part_keys_), 1));
+  }
+  const std::int64_t count = slots_.count();
+  const bool back = pass_ == Pass::backward;
+  moments_.slots = slots_;
+  moments_.k = Field(p_.from.k);
+  moments_.parts = parts_;
+  moments_.part_keys = part_keys_;
+  moments_.part_count = arena.take<int>(count, parts_).data();
+  moments_.part_mean = arena.take<double>(count, parts_, D).data();
+  moments_.count = arena.take<int>(count).data();
+  moments_.mean = arena.take<double>(count, D).data();
+  if (covariance_ || back) sums_ = arena.take<double>(count, parts_, D, D).data();
+  if (covariance_) moments_.scatter = sums_;
+  W_ = arena.take<float>(count, D, D).data();
+  centre_ = arena.take<float>(count, D).data();
+  if (covariance_ && back) lower_ = arena.take<double>(count, D, D).data();
+  if (back || wants_room(shape.D)) inverse_ = arena.take<double>(count, D, D).data();
+}
+
+void FullMetric::take_lines(Arena& arena) {
+  const Shape& shape = slots_.shape;
+  const std::int64_t B = slots_.batch(), D = shape.D;
+  const std::int64_t bytes = std::max<std::int64_t>(B * shape.G * shape.M * D * 4, 1);
+  if (slots_.prefix && !slots_.key_mask && !shape.q_offsets)
+    first_chunk_ = std::max(shape.M - shape.N, 0) / slots_.period;
+  first_chunk_ = std::min(first_chunk_, slots_.chunks - 1);
+  wave_chunks_ = int(std::clamp<std::int64_t>(wave_bytes / bytes, 1, slots_.chunks - first_chunk_));
+  zq_ = arena.take<float>(B, shape.H, shape.N, D).data();
+  zk_ = arena.take<float>(wave_chunks_, B, shape.G, shape.M, D).data();
+  if (p_.match_dot) match_ = ScaleMatch::take(arena, shape);
+}
+
+void FullMetric::take_gradients(Arena& arena) {
+  const Shape& shape = slots_.shape;
+  const std::int64_t B = slots_.batch(), D = shape.D;
+  dzq_ = arena.take<float>(B, shape.H, shape.N, D).data();
+  dzk_ = arena.take<float>(wave_chunks_, B, shape.G, shape.M, D).data();
+  dk_ = arena.take<float>(B, shape.G, shape.M, D).data();
+  shift_ = arena.take<double>(slots_.count(), D).data();
+  room_ = arena.take<double>(std::min<std::int64_t>(slots_.count(), gradient_blocks), D, D).data();
+  if (!slots_.prefix) return;
+  dv_ = arena.take<float>(B, shape.G, shape.M, shape.E).data();
+  const View& bias = p_.from.key_bias;
+  if (bias) dkey_bias_ = arena.take<float>(bias.shape[0], bias.shape[1], bias.shape[2]).data();
+}
+
+/// A causal row may not feel a mean of keys it does not see: a given metric then measures from the
+/// first key.
+void FullMetric::factor_all(const Outputs& to, Stream stream) const {
+  const bool means = covariance_ || !p_.how.causal;
+  if (slots_.prefix) place_chunks(slots_, stream);
+  if (means) gather_moments(moments_, stream);
+  Factors of;
+  of.slots = slots_;
+  of.k = Field(p_.from.k);
+  if (!covariance_) {
+    of.given = Field(p_.from.metric);
+    of.slack = metric::slack_of(p_.from.metric.dtype == DType::f64, p_.size.D);
+  }
+  if (means) of.count = moments_.count;
+  of.mean = moments_.mean;
+  of.scatter = moments_.scatter;
+  if (covariance_) of.scatter_step = std::int64_t(parts_) * p_.size.D * p_.size.D;
+  of.shrink = shrink_;
+  of.every = int(bool(to.metric) || bool(to.status));
+  of.W = W_;
+  of.centre = centre_;
+  of.lower = lower_;
+  of.inverse = inverse_;
+  of.metric = Field(to.metric);
+  of.status = Field(to.status);
+  factor(of, stream);
+}
+
+void FullMetric::estimate(const Outputs& to, Stream stream) {
+  factor_all(to, stream);
+  if (to.metric && !covariance_) {
+    const int G = slots_.shape.G, D = slots_.shape.D;
+    launch("full metric: echo", echo_metric,
+           {{unsigned(to.metric.shape[0] * G)}, {product_threads}}, stream,
+           EchoArgs{Field(to.metric), Field(p_.from.metric), G, D});
+  }
+  if (p_.match_dot) match(stream);
+  if (!to.scale) return;
+  const int count = slots_.shape.sequences * slots_.shape.G;
+  launch("full metric: scale", write_scale,
+         {{unsigned(parts(count, product_threads))}, {product_threads}}, stream,
+         ScaleArgs{Field(to.scale), match_.scales, p_.c, slots_.shape.G, count});
+}
+
+void FullMetric::match(Stream stream) {
+  const Shape& shape = slots_.shape;
+  Folded dot;
+  dot.scale = float(1 / std::sqrt(double(shape.D)));
+  dot.q = Field(p_.from.q), dot.k = Field(p_.from.k), dot.v = Field(p_.from.v);
+  dot.key_mask = slots_.key_mask;
+  tile_forward(shape, dot, Weigh{}, match_.rows(), stream);
+  begin_match(match_, stream);
+  for (int round = 0; round < match_rounds; ++round) {
+    for (int wave = 0; wave < waves(); ++wave) {
+      Folded full = round == 0 || waves() > 1 ? fold(wave, stream) : folded(wave_at(wave));
+      full.key_bias = {};
+      tile_forward(shape, full, Weigh{}, match_.rows(), stream);
+    }
+    advance_match(match_, stream);
+  }
+}
+
+int FullMetric::waves() const { return int(parts(slots_.chunks - first_chunk_, wave_chunks_)); }
+
+FullMetric::Wave FullMetric::wave_at(int index) const {
+  const int first = first_chunk_ + index * wave_chunks_;
+  return {first, std::min(wave_chunks_, slots_.chunks - first)};
+}
+
+Lines FullMetric::lines(const Wave& wave, bool keys) const {
+  return {slots_, {W_, centre_, int(covariance_)}, int(keys), wave.first, wave.chunks};
+}
+
+Folded FullMetric::folded(const Wave& wave) const {
+  const Shape& shape = slots_.shape;
+  const std::int64_t B = slots_.batch(), D = shape.D;
+  Folded to;
+  to.score = Score::difference;
+  to.scale = p_.match_dot ? 1.0f : float(p_.c);
+  to.scales = match_.scales;
+  to.q = Field::of(zq_, {B, shape.H, shape.N, D});
+  to.k = slots_.prefix ? Field::of(zk_, {wave.chunks, B, shape.G, shape.M, D})
+                       : Field::of(zk_, {B, shape.G, shape.M, D});
+  to.v = Field(p_.from.v);
+  to.key_bias = Field(p_.from.key_bias);
+  to.key_head_bias = int(p_.from.key_bias && p_.from.key_bias.shape[1] != p_.size.H);
+  to.key_mask = slots_.key_mask;
+  if (!slots_.prefix) return to;
+  to.spans = slots_.spans;
+  to.first_chunk = wave.first;
+  to.chunks = wave.chunks;
+  to.most_chunks = slots_.chunks;
+  return to;
+}
+
+Folded FullMetric::fold(int wave, Stream stream) {
+  const Wave of = wave_at(wave);
+  if (wave == 0) whiten(zq_, Field(p_.from.q), lines({0, slots_.chunks}, false), stream);
+  whiten(zk_, Field(p_.from.k), lines(of, true), stream);
+  if (wave == 0 && pass_ == Pass::backward && slots_.prefix) {
+    const Shape& shape = slots_.shape;
+    fill(dv_, 0, sizeof(float) * std::size_t(slots_.batch()) * shape.G * shape.M * shape.E, stream);
+    if (dkey_bias_)
+      fill(dkey_bias_, 0, sizeof(float) * std::size_t(p_.from.key_bias.count()), stream);
+  }
+  return folded(of);
+}
+
+/// Whether somebody asks for what the metric's gradient leads to.
+bool FullMetric::wants_metric(const Gradients& to) const {
+  return bool(to.dmetric) || (covariance_ && p_.through && to.dk);
+}
+
+Sinks FullMetric::sinks(const Gradients& to) {
+  const Shape& shape = slots_.shape;
+  const std::int64_t B = slots_.batch(), D = shape.D;
+  Sinks into;
+  if (to.dq || wants_metric(to)) into.dq = Field::of(dzq_, {B, shape.H, shape.N, D});
+  if (to.dk || wants_metric(to)) {
+    into.dk = slots_.prefix ? Field::of(dzk_, {wave_chunks_, B, shape.G, shape.M, D})
+                            : Field::of(dzk_, {B, shape.G, shape.M, D});
+  }
+  into.dv = Field(to.dv);
+  into.dkey_bias = Field(to.dkey_bias);
+  if (!slots_.prefix) return into;
+  if (to.dv) into.dv = Field::of(dv_, {B, shape.G, shape.M, shape.E});
+  if (to.dkey_bias) into.dkey_bias = Field::of(dkey_bias_, {B, p_.from.key_bias.shape[1], shape.M});
+  return into;
+}
+
+void FullMetric::gather(int wave, const Gradients& to, Stream stream) {
+  const Lines keys = lines(wave_at(wave), true);
+  if (to.dk) unwhiten_keys(dk_, wave > 0, dzk_, keys, stream);
+  if (wants_metric(to)) sum_outer({sums_, parts_, 0}, dzk_, zk_, keys, stream);
+}
+
+MetricGradient FullMetric::gradient(const Gradients& to) const {
+  MetricGradient of;
+  of.slots = slots_;
+  of.G = sums_;
+  of.parts = parts_;
+  const bool shared = !covariance_ && p_.from.metric.shape[0] == 1;
+  of.joined = shared ? std::max(slots_.shape.sequences, 1) : 1;
+  of.lower = lower_;
+  of.inverse = inverse_;
+  of.dmetric = Field(to.dmetric);
+  of.through = int(covariance_ && p_.through && to.dk);
+  of.shrink = shrink_;
+  of.count = moments_.count;
+  of.mean = moments_.mean;
+  of.shift = shift_;
+  of.room = room_;
+  return of;
+}
+
+void FullMetric::finish(const Gradients& to, Stream stream) {
+  const Lines queries = lines({0, slots_.chunks}, false);
+  if (to.dq) unwhiten_queries(Field(to.dq), dzq_, queries, stream);
+  const MetricGradient of = gradient(to);
+  if (wants_metric(to)) {
+    sum_outer({sums_, parts_, 1}, dzq_, zq_, queries, stream);
+    form_gradient(of, stream);
+  }
+  if (to.dk) spread_to_keys(Field(to.dk), dk_, Field(p_.from.k), of, stream);
+  if (to.dv_prev) copy_out(to.dv_prev, nullptr, stream);
+  if (!slots_.prefix) return;
+  if (to.dv) copy_out(to.dv, dv_, stream);
+  if (to.dkey_bias) copy_out(to.dkey_bias, dkey_bias_, stream);
+}
+
+}  // namespace foci::cuda

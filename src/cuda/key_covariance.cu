@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moments of keys: where chunks begin, sums over stretches of keys around one of them, and
+// stretches joined, in a fixed order.
+#include "cuda/key_covariance.cuh"
+
+#include "cuda/product.cuh"
+
+namespace foci::cuda {
+
+namespace {
+
+constexpr int scan_threads = 256;
+constexpr int scan_warps = scan_threads / warp;
+
+__global__ void __launch_bounds__(scan_threads) count_kept(Slots slots) {
+  __shared__ int warps[scan_warps];
+  const Place at = slots.shape.place(int(blockIdx.x));
+  int* kept = slots.kept + std::int64_t(at.b) * slots.shape.M + at.k0;
+  const int mine = int(threadIdx.x) / warp;
+  int before = 0;
+  for (int first = 0; first < at.M; first += scan_threads) {
+    const int j = first + int(threadIdx.x);
+    const unsigned bits = __ballot_sync(~0u, int(j < at.M && slots.keeps(at, j)));
+    if (lane() == 0) warps[mine] = __popc(bits);
+    __syncthreads();
+    int sum = before + __popc(bits & ((1u << lane()) - 1));
+    for (int w = 0; w < scan_warps; ++w) {
+      if (w < mine) sum += warps[w];
+      before += warps[w];
+    }
+    if (j < at.M) kept[j] = sum;
+    __syncthreads();
+  }
+}
+
+/// The first of [0, n) where `holds`, which stays true from there on; n where it never does.
+template <class F>
+FOCI_DEVICE int first_where(int n, const F& holds) {
+  int low = 0, high = n;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (holds(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+__global__ void __launch_bounds__(scan_threads) find_spans(Slots slots) {
+  const int s = int(blockIdx.x), entries = slots.chunks + 1;
+  const Place at = slots.shape.place(s);
+  const int* kept = slots.kept + std::int64_t(at.b) * slots.shape.M + at.k0;
+  for (int c = int(threadIdx.x); c < entries; c += scan_threads) {
+    const std::int64_t known = std::int64_t(c) * slots.period;
+    slots.spans[std::int64_t(s) * entries + c] = first_where(at.N, [&](int i) {
+      const int t = at.first_seen + i;
+      return (t <= 0 ? 0 : kept[t]) >= known;
+    });
+    slots.key_spans[std::int64_t(s) * entries + c] = c == 0 ? 0 : first_where(at.M, [&](int j) {
+      return kept[j] + int(slots.keeps(at, j)) > known;
+    });
+  }
+  if (threadIdx.x != 0) return;
+  int before = 0;
+  for (int other = 0; other < s && slots.shape.q_offsets; ++other)
+    before += slots.own_chunks(slots.shape.place(other));
+  slots.chunks_before[s] = before;
+}
+
+/// How many keys of a stretch are unmasked, and the first of them. For a whole block.
+struct Found {
+  int n, first;
+};
+FOCI_DEVICE Found find_kept(const Slots& slots, const Place& at, const Stretch& of) {
+  __shared__ Found found;
+  if (int(threadIdx.x) < warp) {
+    Found mine{0, of.end};
+    for (int first = of.begin; first < of.end; first += warp) {
+      const int j = first + lane();
+      const unsigned bits = __ballot_sync(~0u, int(j < of.end && slots.keeps(at, j)));
+      if (mine.n == 0 && bits != 0) mine.first = first + __ffs(int(bits)) - 1;
+      mine.n += __popc(bits);
+    }
+    if (lane() == 0) found = mine;
+  }
+  __syncthreads();
+  return found;
+}
+
+/// Where a block of `sum_moments` stands.
+struct MomentsAt {
+  int s, g, c, part;
+  FOCI_DEVICE explicit MomentsAt(const Moments& to) {
+    int index = int(blockIdx.x);
+    part = index % to.parts, index /= to.parts;
+    c = index % to.slots.chunks, index /= to.slots.chunks;
+    g = index % to.slots.shape.G, s = index / to.slots.shape.G;
+  }
+  FOCI_DEVICE Stretch keys(const Moments& to, const Place& at) const {
+    if (!to.slots.prefix) return Stretch{0, at.M}.part(part, to.part_keys);
+    return c == 0 ? Stretch{0, 0} : to.slots.keys(s, at, c - 1);
+  }
+};
+
+/// sums[i] = sum over kept keys of x_d - pivot_d for the block's rows, then for its columns.
+struct BlockSums {
+  double pivot[2 * product_side];
+  double halves[2][2 * product_side];
+  FOCI_DEVICE double sum(int i) const { return halves[0][i] + halves[1][i]; }
+};
+FOCI_DEVICE void sum_keys(BlockSums& to, const Slots& slots, const Place& at, const Stretch& of,
+                          const HeadLines& x, int first, int row, int column) {
+  const int i = int(threadIdx.x) % (2 * product_side), half = int(threadIdx.x) / (2 * product_side);
+  const int d = i < product_side ? row + i : column + i - product_side;
+  const bool there = d < slots.shape.D && first < of.end;
+  const double pivot = there ? double(x(first, d)) : 0.0;
+  double sum = 0;
+  for (int j = of.begin + half; j < of.end && there; j += 2) {
+    if (slots.keeps(at, j)) sum += double(x(j, d)) - pivot;
+  }
+  if (half == 0) to.pivot[i] = pivot;
+  to.halves[half][i] = sum;
+}
+
+/// One tile of the scatter of one stretch of keys, measured from the first: what that adds is taken
+/// off again, which costs at most the bits of the number of keys.
+__global__ void __launch_bounds__(product_threads) sum_moments(Moments to) {
+  __shared__ ProductRoom<double> room;
+  __shared__ BlockSums sums;
+  const Slots& slots = to.slots;
+  const int D = slots.shape.D;
+  int row = to.scatter ? 0 : int(blockIdx.y), column = int(blockIdx.y);
+  while (column > row) column -= ++row;  // tiles of the lower triangle, row by row
+  row *= product_side, column *= product_side;
+  const MomentsAt is(to);
+  const Place at = slots.shape.place(is.s);
+  const Stretch of = is.keys(to, at);
+  const HeadLines x(to.k, at.b, is.g, at.k0);
+  const Found found = find_kept(slots, at, of);
+  sum_keys(sums, slots, at, of, x, found.first, row, column);
+  __syncthreads();
+  const std::int64_t index = slots.slot(is.s, is.g, is.c) * to.parts + is.part;
+  const int i = int(threadIdx.x);
+  if (row == column && i < product_side && row + i < D) {
+    to.part_mean[index * D + row + i] =
+        found.n == 0 ? 0.0 : sums.pivot[i] + sums.sum(i) / double(found.n);
+  }
+  if (blockIdx.y == 0 && i == 0) to.part_count[index] = found.n;
+  if (!to.scatter) return;
+  const auto gap = [&](int d0, const double* pivot) {
+    return [&slots, &at, &x, D, d0, pivot](int d, int j) {
+      return d0 + d < D && slots.keeps(at, j) ? double(x(j, d0 + d)) - pivot[d] : 0.0;
+    };
+  };
+  ProductTile<double> tile;
+  tile.add<Along::side, Along::side>(room, of.begin, of.end, gap(row, sums.pivot),
+                                     gap(column, sums.pivot + product_side));
+  tile.each([&](int d, int e, double sum) {
+    if (row + d >= D || column + e >= D) return;
+    const double both = sums.sum(d) * sums.sum(product_side + e);
+    to.scatter[(index * D + row + d) * D + column + e] =
+        sum - (found.n == 0 ? 0.0 : both / double(found.n));
+  });
+}
+
+/// Stretches join by Chan's formula, one after the other. Under prefix every slot keeps what is
+/// known up to it; else part 0 gets the whole. A thread has one element of the lower triangle.
+__global__ void __launch_bounds__(scan_threads) join_moments(Moments to) {
+  const int D = to.slots.shape.D, index = int(blockIdx.y) * scan_threads + int(threadIdx.x);
+  const int d = index / D, e = index % D;
+  if (d >= D || e > d || (e > 0 && !to.scatter)) return;
+  const bool prefix = to.slots.prefix != 0;
+  const int steps = prefix ? to.slots.chunks : to.parts;
+  const std::int64_t first = std::int64_t(blockIdx.x) * steps, square = std::int64_t(D) * D;
+  double n = 0, mean_d = 0, mean_e = 0, sum = 0;
+  for (int step = 0; step < steps; ++step) {
+    const std::int64_t part = first + step;
+    const double more = to.part_count[part];
+    if (more > 0) {
+      const double gap_d = to.part_mean[part * D + d] - mean_d;
+      const double gap_e = to.part_mean[part * D + e] - mean_e, share = more / (n + more);
+      if (to.scatter) sum += to.scatter[part * square + index] + gap_d * gap_e * n * share;
+      mean_d += share * gap_d, mean_e += share * gap_e;
+      n += more;
+    }
+    if (!prefix && step + 1 < steps) continue;
+    const std::int64_t slot = prefix ? part : std::int64_t(blockIdx.x);
+    if (to.scatter) to.scatter[(prefix ? part : first) * square + index] = sum;
+    if (e == 0) to.mean[slot * D + d] = mean_d;
+    if (index == 0) to.count[slot] = int(n);
+  }
+}
+
+}  // namespace
+
+void place_chunks(const Slots& slots, Stream stream) {
+  const Grid grid{{unsigned(slots.shape.sequences)}, {scan_threads}};
+  launch("key-covariance: counting keys", count_kept, grid, stream, slots);
+  launch("key-covariance: chunks", find_spans, grid, stream, slots);
+}
+
+void gather_moments(const Moments& to, Stream stream) {
+  const int D = to.slots.shape.D, tiles = product_tiles(D);
+  const int shown = to.scatter ? tiles * (tiles + 1) / 2 : tiles;
+  launch("key-covariance: moments", sum_moments,
+         {{unsigned(to.slots.count() * to.parts), unsigned(shown)}, {product_threads}}, stream, to);
+  launch("key-covariance: joining", join_moments,
+         {{unsigned(to.slots.shape.sequences * to.slots.shape.G),
+           unsigned(parts(std::int64_t(D) * D, scan_threads))},
+          {scan_threads}},
+         stream, to);
+}
+
+}  // namespace foci::cuda
