@@ -107,7 +107,7 @@ void FullMetric::take_lines(Arena& arena) {
   const Shape& shape = slots_.shape;
   const std::int64_t B = slots_.batch(), D = shape.D;
   const std::int64_t bytes = std::max<std::int64_t>(B * shape.G * shape.M * D * 4, 1);
-  if (slots_.prefix && !slots_.key_mask && !shape.q_offsets)
+  if (slots_.prefix && !p_.from.key_mask && !shape.q_offsets)
     first_chunk_ = std::max(shape.M - shape.N, 0) / slots_.period;
   first_chunk_ = std::min(first_chunk_, slots_.chunks - 1);
   wave_chunks_ = int(std::clamp<std::int64_t>(wave_bytes / bytes, 1, slots_.chunks - first_chunk_));

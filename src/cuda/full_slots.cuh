@@ -30,7 +30,7 @@ struct Slots {
   int* chunks_before = nullptr;  // (sequences) prefix: chunks of the sequences before
 
   int batch() const { return shape.q_offsets ? 1 : shape.sequences; }
-  std::int64_t count() const { return std::int64_t(shape.sequences) * shape.G * chunks; }
+  FOCI_HD std::int64_t count() const { return std::int64_t(shape.sequences) * shape.G * chunks; }
 
   FOCI_DEVICE int heads_per_key() const { return shape.H / shape.G; }
   FOCI_DEVICE std::int64_t slot(int s, int g, int c) const {

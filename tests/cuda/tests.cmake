@@ -3,5 +3,6 @@
 if(NOT FOCI_CUDA)
   foci_cuda_test(cuda/diagonal_test.cpp)
   foci_cuda_test(cuda/emulate_test.cpp)
+  foci_cuda_test(cuda/full_metric_test.cpp)
   foci_cuda_test(cuda/tile_test.cpp)
 endif()
