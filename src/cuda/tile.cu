@@ -67,9 +67,10 @@ struct SoftmaxRow {
 /// A row x of another weighting: a thread's part of its sums, in units of its own that keep squares
 /// within the range of float.
 struct RescaledRow {
-  float unit = 1, sum = 0, squares = 0, logs = 0;  // of u|x|, (ux)^2, ux ln ux
-  float fades = 0;                                 // decay: of the powers
-  float best = 0;                                  // largest |x|
+  int power = 0;                         // the unit u is 2^power
+  float sum = 0, squares = 0, logs = 0;  // of u|x|, (ux)^2, ux log2 ux
+  float fades = 0;                       // decay: of the powers
+  float best = 0;                        // largest |x|
   int best_at = -1, n = 0;
 };
 
@@ -84,7 +85,7 @@ struct RowOf<Mode::rescaled> {
 
 /// A row that is done. a = x / by; sum and squares are those of |x| in some unit.
 struct Facts {
-  float by = 0, divisor = 0;  // as written; of the sums in registers
+  float by = 0;
   float lse = -INFINITY, sum = 0, squares = 0, entropy = 0, largest = 0;
   int largest_at = -1, n = 0;
 };
@@ -95,16 +96,19 @@ FOCI_DEVICE void take_best(float& best, int& best_at, float x, int j) {
   best_at = j;
 }
 
-/// The lowest place of the largest over the threads of a row.
+/// The larger of two, the lower place where they are equal.
+FOCI_DEVICE void take_lower(float& best, int& best_at, float other, int at) {
+  const bool first = best_at < 0 || (at < best_at && other == best);
+  if (at < 0 || !(first || other > best)) return;
+  best = other;
+  best_at = at;
+}
 FOCI_DEVICE void best_across(float& best, int& best_at) {
   FOCI_UNROLL
   for (int step = across / 2; step > 0; step /= 2) {
     const float other = __shfl_xor_sync(~0u, best, step);
     const int at = __shfl_xor_sync(~0u, best_at, step);
-    const bool first = best_at < 0 || (at >= 0 && at < best_at && other == best);
-    if (at < 0 || !(first || other > best)) continue;
-    best = other;
-    best_at = at;
+    take_lower(best, best_at, other, at);
   }
 }
 
@@ -202,23 +206,27 @@ FOCI_DEVICE void take_values(float (&s)[T::each_row][T::each_column],
   }
 }
 
+/// 2^power, and 0 far below.
+FOCI_DEVICE float unit_of(int power) {
+  return power < -126 ? 0 : __int_as_float((min(power, 127) + 127) << 23);
+}
+
 /// Brings the sums to another unit.
-FOCI_DEVICE void change_unit(RescaledRow& row, float unit) {
-  const float ratio = unit / row.unit;
-  row.logs = ratio > 0 ? ratio * (row.logs + logf(ratio) * row.sum) : 0;
+FOCI_DEVICE void change_unit(RescaledRow& row, int power) {
+  const float ratio = unit_of(power - row.power);
+  row.logs = ratio * (row.logs + float(power - row.power) * row.sum);
   row.sum *= ratio;
   row.squares = row.squares * ratio * ratio;
-  row.unit = unit;
+  row.power = power;
 }
 
 /// Squares of numbers between these stay within the range of float; a power of two brings others
 /// there.
 FOCI_DEVICE void choose_unit(RescaledRow& row) {
-  const float size = row.best * row.unit;
+  const float size = row.best * unit_of(row.power);
   if (row.best == 0 || (size > 0x1p-50f && size < 0x1p50f) || !(row.best < INFINITY)) return;
-  const int power = 127 - (__float_as_int(row.best) >> 23);  // best is at least 2^-power
-  const int within = power > 126 ? 126 : power < -126 ? -126 : power;
-  change_unit(row, __int_as_float((within + 127) << 23));
+  const int exponent = (__float_as_int(row.best) >> 23) - 127;
+  change_unit(row, max(-126, min(126, -exponent)));
 }
 
 /// Scores to x, and its sums. (mode, for the name's sake, and sums: nothing to bring along.)
@@ -239,66 +247,72 @@ FOCI_DEVICE void weigh_tile(float (&s)[T::each_row][T::each_column],
       take_best(row.best, row.best_at, fabsf(s[r][c]), stands);
     }
     choose_unit(row);
+    const float unit = unit_of(row.power);
     FOCI_UNROLL
     for (int c = 0; c < T::each_column; ++c) {
-      const float x = fabsf(s[r][c]) * row.unit;
+      const float x = fabsf(s[r][c]) * unit;
       row.sum += x;
       row.squares += x * x;
-      if (logs && x > 0) row.logs += x * logf(x);
+      if (logs && x > 0) row.logs += x * __log2f(x);
     }
   }
 }
 
 /// The row's whole sums, in every thread of it.
+template <Mode mode>
+FOCI_DEVICE void join_across(SoftmaxRow& row) {
+  row.sum = sum_across(row.sum);
+  if constexpr (mode == Mode::measured) {
+    row.squares = sum_across(row.squares);
+    row.logs = sum_across(row.logs);
+    row.n = count_across(row.n);
+    best_across(row.best, row.best_at);
+  }
+}
+template <Mode mode>
 FOCI_DEVICE void join_across(RescaledRow& row) {
   FOCI_UNROLL
   for (int step = across / 2; step > 0; step /= 2) {
     RescaledRow other;
-    other.unit = __shfl_xor_sync(~0u, row.unit, step);
+    other.power = __shfl_xor_sync(~0u, row.power, step);
     other.sum = __shfl_xor_sync(~0u, row.sum, step);
     other.squares = __shfl_xor_sync(~0u, row.squares, step);
     other.logs = __shfl_xor_sync(~0u, row.logs, step);
-    const float best = __shfl_xor_sync(~0u, row.best, step);
+    other.best = __shfl_xor_sync(~0u, row.best, step);
+    other.best_at = __shfl_xor_sync(~0u, row.best_at, step);
     // The unit of the larger one; both threads choose alike.
-    const float unit = best == row.best  ? fmaxf(row.unit, other.unit)
-                       : best > row.best ? other.unit
-                                         : row.unit;
-    if (row.unit != unit) change_unit(row, unit);
-    if (other.unit != unit) change_unit(other, unit);
+    const int power = other.best == row.best  ? max(row.power, other.power)
+                      : other.best > row.best ? other.power
+                                              : row.power;
+    change_unit(row, power);
+    change_unit(other, power);
     row.sum += other.sum;
     row.squares += other.squares;
     row.logs += other.logs;
-    row.best = fmaxf(row.best, best);
+    take_lower(row.best, row.best_at, other.best, other.best_at);
   }
   row.fades = sum_across(row.fades);
   row.n = count_across(row.n);
 }
 
-FOCI_DEVICE Facts facts_of(SoftmaxRow row, const Weigh&, Mode mode) {
+FOCI_DEVICE Facts facts_of(const SoftmaxRow& row, const Weigh&) {
   Facts facts;
-  facts.divisor = facts.by = facts.sum = sum_across(row.sum);
-  if (facts.sum != 0) facts.lse = row.top + logf(facts.sum);
-  if (mode != Mode::measured) return facts;
-  facts.squares = sum_across(row.squares);
-  const float logs = sum_across(row.logs);
-  best_across(row.best, row.best_at);
-  facts.n = count_across(row.n);
-  facts.largest_at = row.best_at;
-  if (facts.sum == 0) return facts;
-  facts.entropy = logf(facts.sum) - logs / facts.sum;
-  facts.largest = 1 / facts.sum;
-  return facts;
-}
-
-FOCI_DEVICE Facts facts_of(RescaledRow row, const Weigh& how, Mode) {
-  Facts facts;
-  float best = row.best;
-  best_across(best, row.best_at);
-  join_across(row);
+  facts.by = facts.sum = row.sum;
+  facts.squares = row.squares;
   facts.n = row.n;
   facts.largest_at = row.best_at;
+  if (row.sum == 0) return facts;
+  facts.lse = row.top + logf(row.sum);
+  facts.entropy = logf(row.sum) - row.logs / row.sum;
+  facts.largest = 1 / row.sum;
+  return facts;
+}
+FOCI_DEVICE Facts facts_of(const RescaledRow& row, const Weigh& how) {
+  Facts facts;
   facts.sum = row.sum;
   facts.squares = row.squares;
+  facts.n = row.n;
+  facts.largest_at = row.best_at;
   if (row.n == 0) return facts;
   if (how.kind == Kind::decay || how.kind == Kind::decay_content) {
     facts.by = row.fades;
@@ -307,13 +321,12 @@ FOCI_DEVICE Facts facts_of(RescaledRow row, const Weigh& how, Mode) {
   } else if (how.rescale == Rescale::none) {
     facts.by = 1;
   } else {
-    facts.by = (how.rescale == Rescale::l1 ? row.sum : sqrtf(row.squares)) / row.unit;
+    facts.by = (how.rescale == Rescale::l1 ? row.sum : sqrtf(row.squares)) / unit_of(row.power);
   }
-  facts.divisor = facts.by;
   if (facts.by == 0) return facts;
-  const float whole = facts.by * row.unit;  // the row's sum, where there is an entropy
-  facts.entropy = logf(whole) - row.logs / whole;
-  facts.largest = best / facts.by;
+  const float whole = facts.by * unit_of(row.power);  // the row's sum, where there is an entropy
+  facts.entropy = logf(whole) - row.logs / (whole * log2_e);
+  facts.largest = row.best / facts.by;
   return facts;
 }
 
@@ -347,25 +360,43 @@ FOCI_DEVICE void note_keys(const Room<T, form>& room, const Work& work, const Se
   }
 }
 
+/// x / by as division rounds it, by one over it.
+FOCI_DEVICE float divided(float x, float by, float over) {
+  const float near = x * over;
+  return near + over * fmaf(-near, by, x);
+}
+
+/// Divides and writes. Of the threads that share rows, thread r sees to the facts of row r.
 template <Mode mode, class T>
-FOCI_DEVICE void finish(const Forward& args, const Sight& sight,
+FOCI_DEVICE void finish(const Forward& args, const Sight& sight, float* room,
                         typename RowOf<mode>::type (&rows)[T::each_row], Sums<T>& sums) {
+  static_assert(T::each_row <= across);
   const Seat& seat = sight.seat;
+  typename RowOf<mode>::type mine;
   FOCI_UNROLL
   for (int r = 0; r < T::each_row; ++r) {
-    const int row = ty() + r * T::down;
-    const Facts facts = facts_of(rows[r], args.work.weigh, mode);
+    join_across<mode>(rows[r]);
+    if (tx() == r) mine = rows[r];
+  }
+  const Facts facts = facts_of(mine, args.work.weigh);
+  const int row = ty() + tx() * T::down;
+  if (tx() < T::each_row && row < sight.count)
+    write_facts(args.to, facts, seat, sight.i0 + row, args.work.shape);
+  const float inverse = facts.by == 0 ? 0 : 1 / facts.by;
+  FOCI_UNROLL
+  for (int r = 0; r < T::each_row; ++r) {
+    const float by = __shfl_sync(~0u, facts.by, r, across);
+    const float over = __shfl_sync(~0u, inverse, r, across);
     FOCI_UNROLL
     for (int quad = 0; quad < T::quads; ++quad) {
       float4& o = sums.at[r][quad];
-      const float by = facts.divisor;
-      o = by == 0 ? make_float4(0, 0, 0, 0) : make_float4(o.x / by, o.y / by, o.z / by, o.w / by);
+      o = make_float4(divided(o.x, by, over), divided(o.y, by, over), divided(o.z, by, over),
+                      divided(o.w, by, over));
     }
-    if (tx() == 0 && row < sight.count)
-      write_facts(args.to, facts, seat, sight.i0 + row, args.work.shape);
   }
+  if (!args.to.o) return;
   const std::int64_t from = args.o.of.offset(seat.at.b, seat.h, seat.at.q0 + sight.i0);
-  if (args.to.o) store_lines<T>(args.o, from, sight.count, sums);
+  store_lines<T>(args.o, from, sight.count, sums, room);
 }
 
 /// The rows of one tile, from query i0 on.
@@ -409,7 +440,7 @@ FOCI_DEVICE void attend_tile(const Forward& args, const Seat& seat, int i0, int 
     note_keys(room, work, seat, j0 + T::columns);
     gather<T>(sums, room.k, room.v);
   }
-  finish<mode, T>(args, sight, rows, sums);
+  finish<mode, T>(args, sight, room.q, rows, sums);
 }
 
 template <Score form, int W, Mode mode>

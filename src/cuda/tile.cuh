@@ -6,6 +6,13 @@
 
 #include "cuda/passes.cuh"
 
+/// Loops that are not worth their code many times over.
+#ifdef FOCI_EMULATED
+#define FOCI_ROLLED
+#else
+#define FOCI_ROLLED _Pragma("unroll 1")
+#endif
+
 namespace foci::cuda::tile {
 
 inline constexpr int across = 16;
@@ -76,41 +83,46 @@ FOCI_DEVICE float4 wide_of(uint2 bits, DType dtype) {
                      cuda::wide_of(std::uint16_t(bits.y >> 16), dtype));
 }
 
-/// Fills `Rows` lines of shared memory: read(row, d) where kept(row), zeros elsewhere.
-template <class T, int Rows, class Kept, class Read>
-FOCI_DEVICE void fill_lines(float* to, int width, const Kept& kept, const Read& read) {
+/// A float4 of shared memory at step `step` of a thread: read(row, d) where kept(row), else zeros.
+template <class T, class Kept, class Read>
+FOCI_DEVICE void fill_four(float* to, int step, int width, const Kept& kept, const Read& read) {
   constexpr int in_line = T::width / 4;
-  static_assert(Rows * in_line % T::threads == 0);
-  FOCI_UNROLL
-  for (int step = 0; step < Rows * in_line / T::threads; ++step) {
-    const int at = int(threadIdx.x) + step * T::threads, row = at / in_line, d = at % in_line * 4;
-    float4 x = make_float4(0, 0, 0, 0);
-    if (d < width && kept(row)) x = read(row, d);
-    store4(to + row * T::pitch + d, x);
-  }
+  const int at = int(threadIdx.x) + step * T::threads, row = at / in_line, d = at % in_line * 4;
+  float4 x = make_float4(0, 0, 0, 0);
+  if (d < width && kept(row)) x = read(row, d);
+  store4(to + row * T::pitch + d, x);
 }
 
-/// The lines from offset `from` on.
+/// `Rows` lines from offset `from` on.
 template <class T, int Rows, class Kept>
 FOCI_DEVICE void load_lines(float* to, const Lines& lines, std::int64_t from, const Kept& kept) {
+  constexpr int steps = Rows * T::width / 4 / T::threads;
+  static_assert(Rows * T::width % (4 * T::threads) == 0);
   const Field& of = lines.of;
   if (lines.by_fours && of.dtype == DType::f32) {
     const float* data = static_cast<const float*>(of.data) + from;
-    fill_lines<T, Rows>(to, lines.width, kept,
-                        [&](int row, int d) { return load4(data + row * lines.token + d); });
+    FOCI_UNROLL
+    for (int step = 0; step < steps; ++step)
+      fill_four<T>(to, step, lines.width, kept,
+                   [&](int row, int d) { return load4(data + row * lines.token + d); });
   } else if (lines.by_fours) {
     const std::uint16_t* data = static_cast<const std::uint16_t*>(of.data) + from;
-    fill_lines<T, Rows>(to, lines.width, kept, [&](int row, int d) {
-      return wide_of(*reinterpret_cast<const uint2*>(data + row * lines.token + d), of.dtype);
-    });
+    FOCI_UNROLL
+    for (int step = 0; step < steps; ++step)
+      fill_four<T>(to, step, lines.width, kept, [&](int row, int d) {
+        return wide_of(*reinterpret_cast<const uint2*>(data + row * lines.token + d), of.dtype);
+      });
   } else {
-    fill_lines<T, Rows>(to, lines.width, kept, [&](int row, int d) {
-      const auto one = [&](int e) {
-        if (d + e >= lines.width) return 0.0f;
-        return of.load_at(from + row * lines.token + (d + e) * lines.coordinate);
-      };
-      return make_float4(one(0), one(1), one(2), one(3));
-    });
+    FOCI_ROLLED
+    for (int step = 0; step < steps; ++step)
+      fill_four<T>(to, step, lines.width, kept, [&](int row, int d) {
+        const std::int64_t at = from + row * lines.token + d * lines.coordinate;
+        float x[4] = {};
+        FOCI_UNROLL
+        for (int e = 0; e < 4; ++e)
+          if (d + e < lines.width) x[e] = of.load_at(at + e * lines.coordinate);
+        return make_float4(x[0], x[1], x[2], x[3]);
+      });
   }
 }
 
@@ -224,25 +236,26 @@ FOCI_DEVICE void gather(Sums<T>& to, const float* weights, const float* y) {
   });
 }
 
-/// Lines of sums to a tensor, from offset `from` on; added to what is there where `onto`.
+/// Lines of sums to a tensor, by way of `room` in shared memory (rows * pitch, which nobody needs
+/// any more), from offset `from` on; added to what is there where `onto`.
 template <class T>
 FOCI_DEVICE void store_lines(const Lines& to, std::int64_t from, int count, const Sums<T>& sums,
-                             bool onto = false) {
+                             float* room, bool onto = false) {
+  __syncthreads();
   FOCI_UNROLL
   for (int r = 0; r < T::each_row; ++r) {
-    const int row = ty() + r * T::down;
     FOCI_UNROLL
-    for (int quad = 0; quad < T::quads; ++quad) {
-      const float4 four = sums.at[r][quad];
-      const float x[] = {four.x, four.y, four.z, four.w};
-      FOCI_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        const int d = 4 * (tx() + across * quad) + e;
-        if (row >= count || d >= to.width) continue;
-        const std::int64_t at = from + row * to.token + d * to.coordinate;
-        to.of.store_at(at, onto ? to.of.load_at(at) + x[e] : x[e]);
-      }
-    }
+    for (int quad = 0; quad < T::quads; ++quad)
+      store4(room + (ty() + r * T::down) * T::pitch + 4 * (tx() + across * quad), sums.at[r][quad]);
+  }
+  __syncthreads();
+  FOCI_ROLLED
+  for (int at = int(threadIdx.x); at < count * T::width; at += T::threads) {
+    const int row = at / T::width, d = at % T::width;
+    if (d >= to.width) continue;
+    const std::int64_t place = from + row * to.token + d * to.coordinate;
+    const float x = room[row * T::pitch + d];
+    to.of.store_at(place, onto ? to.of.load_at(place) + x : x);
   }
 }
 

@@ -291,11 +291,11 @@ __global__ void __launch_bounds__(16 * across, W == 64 ? 2 : 1) keys_kernel(Back
     FOCI_UNROLL
     for (int r = 0; r < T::each_row; ++r) sums.dk.scale_row(r, work.c(s, g));
     if (args.to.dk)
-      store_lines<T>(args.dk, key_offset(work, args.dk.of, at, c, g, j0), count, sums.dk);
+      store_lines<T>(args.dk, key_offset(work, args.dk.of, at, c, g, j0), count, sums.dk, room.k);
   }
   if (work.folded.key_head_bias) store_bias<T>(args, at, g, j0, sums.dbias);
   if (args.to.dv)
-    store_lines<T>(args.dv, args.dv.of.offset(at.b, g, at.k0 + j0), count, sums.dv,
+    store_lines<T>(args.dv, args.dv.of.offset(at.b, g, at.k0 + j0), count, sums.dv, room.v,
                    work.folded.spans != nullptr);
 }
 
@@ -327,10 +327,11 @@ FOCI_DEVICE void store_queries(QuerySums<T, form>& sums, const Room& room, const
     }
   }
   if (args.to.dq)
-    store_lines<T>(args.dq, args.dq.of.offset(ask.at.b, ask.h, token), ask.count, sums.dq);
+    store_lines<T>(args.dq, args.dq.of.offset(ask.at.b, ask.h, token), ask.count, sums.dq, room.q);
   if constexpr (form == Score::weighted) {
     if (args.to.dm)
-      store_lines<T>(args.dm, args.dm.of.offset(ask.at.b, ask.h, token), ask.count, sums.dm);
+      store_lines<T>(args.dm, args.dm.of.offset(ask.at.b, ask.h, token), ask.count, sums.dm,
+                     room.d_o);
   }
 }
 
@@ -378,7 +379,6 @@ FOCI_DEVICE void pull_queries(const Backward& args, const Seat& seat, int i0, in
       gather_apart<T, false>(sums.dq, &sums.dm, room.weights, room.k, room.q, nullptr);
     }
   }
-  __syncthreads();
   store_queries<T>(sums, room, args, ask, work.c(seat.s, seat.g));
 }
 
