@@ -4,8 +4,6 @@
 
 #include "metric/draw.hpp"
 
-#include <foci/error.hpp>
-
 #include <algorithm>
 
 namespace foci::cuda {
@@ -212,7 +210,6 @@ bool has_room(const Problem& p) {
 DiagonalMetric::DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass)
     : p_(problem), shape_(shape), none_(problem.metric<Dot>() != nullptr) {
   if (none_) return;
-  if (p_.metric<Jacobian>()) throw Unsupported("backend cuda has no jacobian metric");
   describe();
   take_estimate(arena, pass);
   take_fold(arena);
@@ -247,8 +244,16 @@ void DiagonalMetric::take_estimate(Arena& arena, Pass pass) {
   };
   if (const auto* how = p_.metric<LayerChange>()) read(*how);
   if (const auto* how = p_.metric<Flat>()) read(*how), mean_.flat = 1;
-  mean_.of = {Field(p_.from.v), Field(p_.from.v_prev), Field(p_.from.key_mask), int(p_.size.G), 0};
-  mean_.take(arena, p_, shape_, pass == Pass::backward);
+  const bool back = pass == Pass::backward;
+  if (const auto* how = p_.metric<Jacobian>()) {
+    mean_.normalize = how->normalize;
+    jacobian_.take(arena, p_, shape_, back && p_.through);
+    mean_.of = jacobian_.terms(p_);
+  } else {
+    mean_.of = {Field(p_.from.v), Field(p_.from.v_prev), Field(p_.from.key_mask), int(p_.size.G),
+                0};
+  }
+  mean_.take(arena, p_, shape_, back);
   if (median()) mean_.chunks = 1;
   lines_.m = Field::of(mean_.m, {batches_, heads_, rows_, p_.size.D});
 }
@@ -280,9 +285,11 @@ void DiagonalMetric::take_gradients(Arena& arena) {
     return Field::of(arena.take<float>(z.B, heads, tokens, width).data(),
                      {z.B, heads, tokens, width});
   };
-  if (product()) dq_ = room(z.H, z.N, z.D);
+  const bool differentiated = p_.through && differentiates();
+  if (product() || differentiated) dq_ = room(z.H, z.N, z.D);
   if (!product()) dm_terms_ = room(z.H, z.N, z.D);
-  if (p_.through && changes()) dv_ = room(z.G, z.M, z.E);
+  if (differentiated) dk_ = room(z.G, z.M, z.D);
+  if (p_.through && estimated()) dv_ = room(z.G, z.M, z.E);
   dm_ = arena.take<float>(batches_, heads_, rows_, z.D).data();
   chunk_ = std::max(128, int(parts(p_.longest_n, 32)));
   chunks_ = std::max(1, int(parts(p_.longest_n, chunk_)));
@@ -292,7 +299,7 @@ void DiagonalMetric::take_gradients(Arena& arena) {
 bool DiagonalMetric::finishes_late() const { return product() && changes() && !lines_.per_query; }
 
 bool DiagonalMetric::wants_dm(const Gradients& to) const {
-  return !none_ && (to.dmetric || (p_.through && !p_.metric<Random>() && !p_.metric<Given>()));
+  return !none_ && (to.dmetric || (p_.through && estimated()));
 }
 
 void DiagonalMetric::estimate(const Outputs& to, Stream stream) {
@@ -302,8 +309,9 @@ void DiagonalMetric::estimate(const Outputs& to, Stream stream) {
     launch("random metric", draw_lines, {{unsigned(shape_.G)}, {warp}, D * sizeof(float)}, stream,
            Draw{shape_.G, D, *how, drawn_});
   }
-  if (changes()) {
+  if (estimated()) {
     if (to.metric) mean_.copy = Field(to.metric);
+    if (differentiates()) jacobian_.measure(stream);
     median() ? sum_up_median(mean_, chosen_, stream) : mean_.sum_up(stream);
     if (!finishes_late()) mean_.finish(stream);
     return;
@@ -356,7 +364,8 @@ Sinks DiagonalMetric::sinks(const Gradients& to) {
   sinks.dv = Field(to.dv);
   sinks.dkey_bias = Field(to.dkey_bias);
   if (none_) return sinks;
-  if (product() && (to.dq || wants_dm(to))) sinks.dq = dq_;
+  if (dq_.data && (to.dq || (product() && wants_dm(to)))) sinks.dq = dq_;
+  if (dk_.data && to.dk) sinks.dk = dk_;
   if (!product() && wants_dm(to)) sinks.dm = dm_terms_;
   if (dv_.data && to.dv) sinks.dv = dv_;
   return sinks;
@@ -393,10 +402,21 @@ void DiagonalMetric::finish(const Gradients& to, Stream stream) {
     const bool joins = to.dmetric.shape[0] == 1;
     copy_to(to.dmetric, dm, joins ? batches_ : 1, stream);
   }
-  if (product() && to.dq) fold_queries(dq_, Field(to.dq), false, stream);
-  if (!through) return;
+  const bool more = p_.through && differentiates();  // dq is not complete yet
+  if (product() && to.dq) fold_queries(dq_, more ? dq_ : Field(to.dq), false, stream);
+  if (!p_.through || !estimated()) return;
   mean_.backward(dm_, !median(), stream);
+  if (more) return pull_jacobian(to, stream);
   pull_change({mean_, dm_, chosen_, dv_, Field(to.dv), Field(to.dv_prev)}, stream);
+}
+
+void DiagonalMetric::pull_jacobian(const Gradients& to, Stream stream) const {
+  const Field g = Field::of(dm_, {batches_, heads_, rows_, p_.size.D});
+  jacobian_.backward(
+      {g, lines_.per_query, dq_, Field(to.dq), to.dk ? dk_ : Field(), to.dv ? dv_ : Field()},
+      stream);
+  if (to.dk) copy_to(to.dk, dk_, 1, stream);
+  if (to.dv) copy_to(to.dv, dv_, 1, stream);
 }
 
 }  // namespace foci::cuda

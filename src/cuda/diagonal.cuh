@@ -3,6 +3,7 @@
 // pass (distance), and takes the pass's sums to dq, dk, dv, dv_prev and dmetric.
 #pragma once
 
+#include "cuda/jacobian.cuh"
 #include "cuda/layer_change.cuh"
 #include "cuda/passes.cuh"
 
@@ -39,6 +40,8 @@ class DiagonalMetric {
  private:
   bool product() const { return metric::form_of(p_.how.metric) == Form::product; }
   bool changes() const { return p_.metric<LayerChange>() || p_.metric<Flat>(); }
+  bool differentiates() const { return p_.metric<Jacobian>() != nullptr; }
+  bool estimated() const { return changes() || differentiates(); }
   bool median() const { return chosen_ != nullptr; }
   /// Whether fold() finishes the lines that estimate() summed up.
   bool finishes_late() const;
@@ -49,6 +52,7 @@ class DiagonalMetric {
   void take_gradients(Arena& arena);
   void fold_queries(const Field& from, const Field& to, bool finishes, Stream stream) const;
   void sum_gradient(Stream stream) const;
+  void pull_jacobian(const Gradients& to, Stream stream) const;
 
   const Problem& p_;
   Shape shape_;
@@ -56,15 +60,16 @@ class DiagonalMetric {
   std::int64_t batches_ = 0, rows_ = 0;
   int heads_ = 0;  // lines of m: (batches, heads, rows, D)
   MetricLines lines_;
-  TokenMean mean_;         // layer-change, flat
+  TokenMean mean_;  // layer-change, flat, jacobian
+  JacobianEstimate jacobian_;
   int* chosen_ = nullptr;  // (sequences, G, D) median
   float* drawn_ = nullptr;
-  bool spread_ = false;         // distance: m needs a copy for the pass
-  Field folded_;                // q' (B,H,N,D), or m (B,H,1|N,D)
-  Field dq_, dm_terms_, dv_;    // f32, what the pass leaves
-  float* dm_ = nullptr;         // (batches, heads, rows, D)
-  double* sums_ = nullptr;      // (sequences, heads, chunks, D)
-  int chunk_ = 0, chunks_ = 0;  // of queries
+  bool spread_ = false;            // distance: m needs a copy for the pass
+  Field folded_;                   // q' (B,H,N,D), or m (B,H,1|N,D)
+  Field dq_, dm_terms_, dk_, dv_;  // f32, what the pass leaves
+  float* dm_ = nullptr;            // (batches, heads, rows, D)
+  double* sums_ = nullptr;         // (sequences, heads, chunks, D)
+  int chunk_ = 0, chunks_ = 0;     // of queries
 };
 
 }  // namespace foci::cuda

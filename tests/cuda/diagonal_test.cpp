@@ -31,6 +31,8 @@ struct Setting {
   std::int64_t given_rows = 1;  // of a given metric
   bool one_given = false;       // for all sequences
   bool given_heads = false;     // H in place of G
+  std::uint64_t draws = 4;
+  std::int64_t bias_heads = 0;  // 0: no key_bias
 };
 
 Inputs inputs_of(const Made& made, const Setting& s) {
@@ -168,9 +170,10 @@ void give(Made& made, const Setting& s) {
 
 void expect_rule(const Setting& s, const std::string& what) {
   Rule rule;
-  for (std::uint64_t seed = 1; seed <= (s.c.N > 30 ? 1 : 4); ++seed) {
+  for (std::uint64_t seed = 1; seed <= (s.c.N > 30 ? 1 : s.draws); ++seed) {
     cases::Three three(s.c, s.dtype, s.size, seed);
     give(three.ours, s);
+    if (s.bias_heads > 0) three.ours.normal("key_bias", {s.c.B, s.bias_heads, s.c.M}, 1);
     for (const char* name : {"q", "k", "v", "v_prev", "d_o", "metric", "key_bias", "key_mask"})
       three.share(name);
     run_ours(three.ours, s);
@@ -182,6 +185,7 @@ void expect_rule(const Setting& s, const std::string& what) {
               std::string(name_of(s.dtype)));
 }
 
+/// But for jacobian, which takes long to emulate.
 std::vector<cases::NamedMetric> diagonal_metrics() {
   std::vector<cases::NamedMetric> some;
   for (const auto& named : cases::metrics()) {
@@ -258,6 +262,14 @@ TEST(CudaDiagonal, packed_sequences) {
     expect_both({.c = c, .how = {.metric = metric}, .packed = offsets}, name);
 }
 
+TEST(CudaDiagonal, key_bias_of_either_kind_of_head) {
+  for (const std::int64_t heads : {2, 4}) {
+    for (const Form form : {Form::product, Form::distance})
+      expect_both({.c = cases::shape("small"), .how = {.metric = Dot{form}}, .bias_heads = heads},
+                  "dot");
+  }
+}
+
 TEST(CudaDiagonal, given_in_every_shape) {
   const Case c{"given", 2, 4, 2, 9, 9, 4, 4};
   for (const Form form : {Form::product, Form::distance}) {
@@ -282,6 +294,61 @@ TEST(CudaDiagonal, given_in_every_shape) {
                   "given packed " + std::to_string(bits));
     }
   }
+}
+
+std::vector<cases::NamedMetric> jacobians() {
+  return {{"jacobian", Jacobian{}},
+          {"jacobian_mean", Jacobian{.normalize = Normalize::mean}},
+          {"jacobian_distance", Jacobian{.form = Form::distance, .normalize = Normalize::none}}};
+}
+
+TEST(CudaJacobian, follows_ref) {
+  for (const char* name : {"small", "one_token", "one_query", "more_queries", "wide_values",
+                           "holes", "nothing_to_see", "no_keys"}) {
+    for (const auto& [metric_name, metric] : jacobians())
+      expect_both({.c = cases::shape(name), .how = {.metric = metric}, .draws = 2}, metric_name);
+  }
+}
+
+/// More keys than a tile, more columns than a panel.
+TEST(CudaJacobian, takes_several_panels) {
+  const Case c{"panels", 1, 1, 1, 3, 37, 70, 67};
+  expect_both({.c = c, .how = {.metric = Jacobian{}}, .draws = 1}, "jacobian");
+}
+
+TEST(CudaJacobian, other_types_strides_and_packed_sequences) {
+  const Case packed{"packed", 1, 2, 1, 9, 11, 4, 5, Masked::holes};
+  const Offsets offsets{{0, 2, 2, 9}, {0, 3, 4, 11}};
+  for (const auto& [name, metric] : jacobians()) {
+    const Options how{.metric = metric};
+    expect_both({.c = cases::shape("small"), .how = how, .dtype = DType::bf16, .draws = 1}, name);
+    expect_both({.c = cases::shape("small"), .how = how, .strided = true, .draws = 1}, name);
+    expect_both({.c = packed, .how = how, .packed = offsets, .draws = 2}, name);
+  }
+}
+
+/// Queries in rounds of a few give what all at once give, but for the order of sums.
+TEST(CudaJacobian, rounds_do_not_matter) {
+  const Case c{"rounds", 2, 2, 1, 7, 7, 4, 4};
+  Made made(c, 1, DType::f32);
+  const metric::Problem p =
+      checks::check(made.inputs(), {.metric = Jacobian{}, .metric_grad = MetricGrad::through});
+  std::vector<float> found[2];
+  for (const int few : {0, 1}) {
+    JacobianEstimate estimate;
+    if (few) estimate.most_signs = 3 * 4 * 16;
+    std::vector<std::byte> memory(1 << 16);
+    Arena arena(memory);
+    estimate.take(arena, p, shape_of(p, {}, {}), true);
+    EXPECT_EQ(estimate.round, few ? 3 : 7);
+    std::vector<float> g(2 * 2 * 4, 0.5f);
+    std::vector<float>& all = found[few];
+    all.resize((2 * 2 + 2 + 2) * 7 * 4, 0.0f);
+    const Field dq = Field::of(all.data(), {2, 2, 7, 4}), dk = Field::of(&all[112], {2, 1, 7, 4}),
+                dv = Field::of(&all[168], {2, 1, 7, 4});
+    estimate.backward({Field::of(g.data(), {2, 2, 1, 4}), 0, dq, dq, dk, dv}, nullptr);
+  }
+  for (std::size_t x = 0; x < found[0].size(); ++x) EXPECT_NEAR(found[0][x], found[1][x], 2e-6);
 }
 
 }  // namespace
