@@ -12,8 +12,6 @@ namespace foci::cuda {
 
 namespace {
 
-/// Bytes of key lines that a wave may have.
-constexpr std::int64_t wave_bytes = std::int64_t(256) << 20;
 /// Blocks that keep a large GPU busy, and how few keys are worth one.
 constexpr std::int64_t enough_blocks = 528;
 constexpr std::int64_t fewest_keys = 128;
@@ -60,14 +58,15 @@ Slots slots_of(const Problem& p, const Shape& shape) {
 
 }  // namespace
 
-FullMetric::FullMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass)
+FullMetric::FullMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass,
+                       std::int64_t wave_bytes)
     : p_(problem),
       pass_(pass),
       slots_(slots_of(problem, shape)),
       covariance_(problem.metric<KeyCovariance>() != nullptr) {
   if (const auto* how = p_.metric<KeyCovariance>()) shrink_ = {how->ridge, *how->prior};
   take_estimates(arena);
-  take_lines(arena);
+  take_lines(arena, wave_bytes);
   if (pass_ == Pass::backward) take_gradients(arena);
 }
 
@@ -103,7 +102,7 @@ void FullMetric::take_estimates(Arena& arena) {
   if (back || wants_room(shape.D)) inverse_ = arena.take<double>(count, D, D).data();
 }
 
-void FullMetric::take_lines(Arena& arena) {
+void FullMetric::take_lines(Arena& arena, std::int64_t wave_bytes) {
   const Shape& shape = slots_.shape;
   const std::int64_t B = slots_.batch(), D = shape.D;
   const std::int64_t bytes = std::max<std::int64_t>(B * shape.G * shape.M * D * 4, 1);

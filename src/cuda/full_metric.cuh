@@ -15,8 +15,12 @@ class FullMetric {
  public:
   enum class Pass { forward, backward };
 
+  /// Bytes of key lines that a wave may have.
+  static constexpr std::int64_t standard_wave = std::int64_t(256) << 20;
+
   /// Takes its workspace. `problem` outlives this.
-  FullMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass);
+  FullMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass,
+             std::int64_t wave_bytes = standard_wave);
 
   /// W and centre of every metric that queries use; scale, metric and status where present. A
   /// metric that cannot be factored has status 7 and NaN for a factor.
@@ -35,7 +39,7 @@ class FullMetric {
   };
   Wave wave_at(int index) const;
   void take_estimates(Arena& arena);
-  void take_lines(Arena& arena);
+  void take_lines(Arena& arena, std::int64_t wave_bytes);
   void take_gradients(Arena& arena);
 
   void factor_all(const Outputs& to, Stream stream) const;
