@@ -6,6 +6,7 @@
 #include "cli/verbs.hpp"
 
 #include <foci/attention.hpp>
+#include <foci/device.hpp>
 #include <foci/executor.hpp>
 
 #include <fmt/format.h>
@@ -48,6 +49,21 @@ std::string why_not_built(const std::vector<Support>& cells, const std::string& 
   return {};
 }
 
+std::vector<Device> gpus() { return has_cuda() ? devices() : std::vector<Device>(); }
+
+/// "NVIDIA H200, compute capability 9.0, 132 multiprocessors, 139 GiB"
+std::string gpu_text(const Device& gpu) {
+  return fmt::format("{}, compute capability {}.{}, {} multiprocessors, {} GiB{}{}", gpu.name,
+                     gpu.major, gpu.minor, gpu.multiprocessors, gpu.memory >> 30,
+                     gpu.why_not.empty() ? "" : ": not usable, ", gpu.why_not);
+}
+
+Json devices_json() {
+  Json names = {"cpu"};
+  for (const Device& gpu : gpus()) names.push_back("cuda: " + gpu_text(gpu));
+  return names;
+}
+
 Json json_of(const std::vector<Support>& cells, const Info& verb) {
   Json built = Json::array(), absent = Json::object(), mechanisms = Json::array();
   for (const std::string& backend : distinct(cells, &Support::backend)) {
@@ -71,7 +87,7 @@ Json json_of(const std::vector<Support>& cells, const Info& verb) {
       {"absent", absent},
       {"isas", isas()},
       {"isa", {{"f32", isa(DType::f32)}, {"bf16", isa(DType::bf16)}}},
-      {"devices", {"cpu"}},
+      {"devices", devices_json()},
       {"machine", {{"model", cpu_model()}, {"cores", cpu_cores()}, {"has", instruction_sets()}}},
       {"threads", Executor(verb.common.threads).threads()},
       {"mechanisms", mechanisms}};
@@ -143,6 +159,7 @@ int run(const Info& verb) {
   }
   fmt::print("device  cpu  {}, {} thread{} by --threads\n", machine_text(), threads,
              threads == 1 ? "" : "s");
+  for (const Device& gpu : gpus()) fmt::print("device  cuda {}\n", gpu_text(gpu));
   if (verb.common.quiet) return 0;
   fmt::print("isa     {}{} (of {}: FOCI_ISA chooses)\n", wide,
              bf16 == wide ? "" : ", " + bf16 + " for softmax over bf16", fmt::join(isas(), ", "));

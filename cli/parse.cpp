@@ -7,6 +7,8 @@
 #include "cli/tree.hpp"
 #include "cli/verbs.hpp"
 
+#include <foci/device.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +39,7 @@ Common common_of(const Words& words) {
     throw Misuse(fmt::format("--threads {} is more than {}", threads, most_threads));
   }
   common.threads = int(threads);
-  if (text_or(words, "device", "cpu") == "cuda") {
+  if (text_or(words, "device", "cpu") == "cuda" && !has_cuda()) {
     throw Misuse("--device cuda is not in this build; the nearest is --device cpu",
                  "foci info lists what this build can do");
   }
@@ -50,6 +52,8 @@ Mechanism mechanism_of(const Words& words) {
                       .dtype = dtype_of_words(words),
                       .from_metadata = is_on(words, "flags-from-metadata")};
   if (!mechanism.from_metadata) mechanism.how = options_of(words);
+  const bool free = words.find("backend") == words.end();
+  if (free && text_or(words, "device", "cpu") == "cuda") mechanism.how.backend = Backend::cuda;
   return mechanism;
 }
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace foci::cli {
@@ -89,14 +90,48 @@ Problem converted(const Problem& from, DType dtype) {
 
 Prepared::Prepared(const Problem& problem, const Options& how, Executor& threads,
                    const Wanted& wanted)
-    : problem_(problem), how_(how), threads_(threads), inputs_(problem.inputs()) {
-  workspace_.resize(need(inputs_, how_, threads_.threads()).workspace);
+    : problem_(problem),
+      how_(how),
+      threads_(threads),
+      inputs_(problem.inputs()),
+      on_gpu_(how.backend == Backend::cuda && has_cuda()) {
+  const std::size_t here = need(inputs_, how_, threads_.threads()).workspace;  // and checks them
+  if (on_gpu_) {
+    place_inputs();
+    const std::int64_t bytes = std::int64_t(need(inputs_, how_).workspace);
+    workspace_there_ = DeviceTensor(DType::u8, std::array{bytes});
+  } else {
+    workspace_.resize(here);
+  }
   make_outputs(wanted);
   if (wanted.gradients && problem_.view("do")) make_gradients();
 }
 
 View Prepared::make(const std::string& name, DType dtype, std::span<const std::int64_t> shape) {
-  return (tensors_[name] = Tensor(dtype, shape)).view();
+  if (!on_gpu_) return (tensors_[name] = Tensor(dtype, shape)).view();
+  return (made_there_[name] = DeviceTensor(dtype, shape)).view();
+}
+
+View Prepared::placed(const View& host) {
+  return host ? there_.emplace_back(DeviceTensor::copy(host)).view() : View();
+}
+
+/// All but offsets, which stay on the host.
+void Prepared::place_inputs() {
+  for (View* view : {&inputs_.q, &inputs_.k, &inputs_.v, &inputs_.v_prev, &inputs_.key_mask,
+                     &inputs_.key_bias, &inputs_.metric})
+    *view = placed(*view);
+}
+
+Call Prepared::call() {
+  if (!on_gpu_) return {.workspace = workspace_, .threads = &threads_};
+  const View& room = workspace_there_;
+  return {.workspace = {static_cast<std::byte*>(room.data), std::size_t(room.count())}};
+}
+
+const std::map<std::string, Tensor>& Prepared::tensors() const {
+  for (const auto& [name, tensor] : made_there_) tensors_[name] = tensor.host();
+  return tensors_;
 }
 
 void Prepared::make_outputs(const Wanted& wanted) {
@@ -141,6 +176,7 @@ void Prepared::make_gradients() {
     throw InvalidArgument(fmt::format("do has type {}; it must be f64, f32, bf16 or f16",
                                       name_of(gradients_.d_o.dtype)));
   }
+  if (on_gpu_) gradients_.d_o = placed(gradients_.d_o);
   gradients_.dq = like("dq", inputs_.q);
   gradients_.dk = like("dk", inputs_.k);
   gradients_.dv = like("dv", inputs_.v);
@@ -154,19 +190,22 @@ void Prepared::make_gradients() {
 }
 
 void Prepared::forward() {
-  attend(outputs_, inputs_, how_, {.workspace = workspace_, .threads = &threads_});
+  attend(outputs_, inputs_, how_, call());
+  if (on_gpu_) synchronize();
 }
 
 void Prepared::backward() {
-  attend_backward(gradients_, inputs_, outputs_, how_,
-                  {.workspace = workspace_, .threads = &threads_});
+  attend_backward(gradients_, inputs_, outputs_, how_, call());
+  if (on_gpu_) synchronize();
 }
 
 std::size_t Prepared::bytes() const {
+  const auto of = [](const View& view) { return std::size_t(view.count()) * size_of(view.dtype); };
   std::size_t total = problem_.bytes() + workspace_.size();
-  for (const auto& [name, tensor] : tensors_) {
-    total += std::size_t(tensor.view().count()) * size_of(tensor.view().dtype);
-  }
+  if (on_gpu_) total += of(workspace_there_);
+  for (const auto& [name, tensor] : made_there_) total += of(tensor);
+  if (on_gpu_) return total;
+  for (const auto& [name, tensor] : tensors_) total += of(tensor);
   return total;
 }
 

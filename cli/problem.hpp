@@ -4,6 +4,7 @@
 #pragma once
 
 #include <foci/call.hpp>
+#include <foci/device.hpp>
 #include <foci/executor.hpp>
 #include <foci/safetensors.hpp>
 #include <foci/tensor.hpp>
@@ -44,7 +45,8 @@ struct Wanted {
   bool gradients = true;  ///< when the problem has `do`
 };
 
-/// A call with everything it writes to. The problem must outlive it.
+/// A call with everything it writes to, on the GPU where the backend is. The problem must outlive
+/// it.
 class Prepared {
  public:
   Prepared(const Problem& problem, const Options& how, Executor& threads, const Wanted& wanted);
@@ -54,13 +56,16 @@ class Prepared {
   bool has_gradients() const { return bool(gradients_.d_o); }
 
   /// o, statistics, metric, gradients, by name.
-  const std::map<std::string, Tensor>& tensors() const { return tensors_; }
-  std::map<std::string, Tensor> take() && { return std::move(tensors_); }
+  const std::map<std::string, Tensor>& tensors() const;
+  std::map<std::string, Tensor> take() && { return tensors(), std::move(tensors_); }
   /// Inputs, outputs and workspace: all the memory of a call.
   std::size_t bytes() const;
 
  private:
   View make(const std::string& name, DType dtype, std::span<const std::int64_t> shape);
+  View placed(const View& host);
+  void place_inputs();
+  Call call();
   void make_outputs(const Wanted& wanted);
   void make_gradients();
 
@@ -70,8 +75,13 @@ class Prepared {
   Inputs inputs_;
   Outputs outputs_;
   Gradients gradients_;
-  std::map<std::string, Tensor> tensors_;
+  mutable std::map<std::string, Tensor> tensors_;  // cuda: as last asked for
   std::vector<std::byte> workspace_;
+  // Backend cuda: what came along, what comes out, the workspace.
+  bool on_gpu_;
+  std::vector<DeviceTensor> there_;
+  std::map<std::string, DeviceTensor> made_there_;
+  DeviceTensor workspace_there_;
 };
 
 /// Forward, and backward when the problem has `do`.

@@ -1,13 +1,190 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call on the device.
+// One call on the device: the metric is estimated and folded, a pass runs over queries and keys,
+// and on the way back the metric takes apart what the pass left behind.
 #include "cuda/cuda.hpp"
+#include "cuda/diagonal.cuh"
+#include "cuda/full_metric.cuh"
 #include "cuda/passes.cuh"
 
-namespace foci::cuda {
+#include <cmath>
+#include <optional>
+#include <variant>
 
-std::string refusal(const Problem&) { return "backend cuda has no kernels yet"; }
-std::size_t workspace(const Problem&) { return 0; }
-void forward(const Outputs&, const Problem&, const Run&) {}
-void backward(const Gradients&, const Outputs&, const Problem&, const Run&) {}
+namespace foci::cuda {
+namespace {
+
+Stream stream_of(const Run& how) { return static_cast<Stream>(how.stream); }
+
+Shape shape_of(Arena& arena, const Problem& p) {
+  const metric::Sizes& z = p.size;
+  Shape shape{.sequences = int(p.sequences),
+              .H = int(z.H),
+              .G = int(z.G),
+              .N = int(z.N),
+              .M = int(z.M),
+              .D = int(z.D),
+              .E = int(z.E),
+              .longest_n = int(p.longest_n),
+              .longest_m = int(p.longest_m),
+              .causal = p.how.causal};
+  if (p.packed()) {
+    shape.q_offsets = arena.take<int>(p.sequences + 1).data();
+    shape.k_offsets = arena.take<int>(p.sequences + 1).data();
+  }
+  return shape;
+}
+
+void send_offsets(const Shape& shape, const Problem& p, Stream stream) {
+  if (!p.packed()) return;
+  std::vector<int> q, k;
+  for (std::int64_t s = 0; s <= p.sequences; ++s) {
+    q.push_back(int(metric::offset(p.from.q_offsets, s)));
+    k.push_back(int(metric::offset(p.from.k_offsets, s)));
+  }
+  copy_in(const_cast<int*>(shape.q_offsets), q.data(), q.size() * sizeof(int), stream);
+  copy_in(const_cast<int*>(shape.k_offsets), k.data(), k.size() * sizeof(int), stream);
+}
+
+Weigh weigh_of(const Softmax&) { return {.kind = Kind::softmax}; }
+Weigh weigh_of(const Relu2& w) { return {.kind = Kind::relu2, .rescale = w.rescale}; }
+Weigh weigh_of(const Identity& w) { return {.kind = Kind::identity, .rescale = w.rescale}; }
+Weigh weigh_of(const Linear&) { return {}; }  // chunked
+Weigh weigh_of(const Decay& w) {
+  return {.kind = w.content ? Kind::decay_content : Kind::decay,
+          .log2_rate = float(std::log2(w.rate))};
+}
+Weigh weigh_of(const Problem& p) {
+  return std::visit([](const auto& w) { return weigh_of(w); }, p.how.weighting);
+}
+
+Rows rows_of(const Outputs& to) {
+  return {.o = Field(to.o),
+          .lse = Field(to.lse),
+          .concentration = Field(to.concentration),
+          .effective_keys = Field(to.effective_keys),
+          .entropy = Field(to.entropy),
+          .largest = Field(to.largest),
+          .largest_at = Field(to.largest_at)};
+}
+
+/// Which pass serves a problem over lines that are folded.
+void run_rows(const Shape& shape, const Folded& folded, const Weigh& weigh, const Rows& to,
+              Stream stream) {
+  tile_forward(shape, folded, weigh, to, stream);
+}
+
+template <class M>
+class Forward {
+ public:
+  Forward(Arena& arena, const Problem& p)
+      : p_(p), shape_(shape_of(arena, p)), metric_(arena, p, shape_, M::Pass::forward) {}
+
+  void run(const Outputs& to, const Run& how) {
+    const Stream stream = stream_of(how);
+    send_offsets(shape_, p_, stream);
+    metric_.estimate(to, stream);
+    for (int wave = 0; wave < metric_.waves(); ++wave) {
+      const Folded folded = metric_.fold(wave, stream);
+      run_rows(shape_, folded, weigh_of(p_), rows_of(to), stream);
+    }
+  }
+
+ private:
+  const Problem& p_;
+  Shape shape_;
+  M metric_;
+};
+
+template <class M>
+class Backward {
+ public:
+  Backward(Arena& arena, const Problem& p)
+      : p_(p), shape_(shape_of(arena, p)), metric_(arena, p, shape_, M::Pass::backward) {
+    const metric::Sizes& z = p.size;
+    o_ = arena.take<float>(z.B, z.H, z.N, z.E).data();
+    by_ = arena.take<float>(z.B, z.H, z.N).data();
+    delta_ = arena.take<float>(z.B, z.H, z.N).data();
+  }
+
+  void run(const Gradients& to, const Outputs& saved, const Run& how) {
+    const Stream stream = stream_of(how);
+    send_offsets(shape_, p_, stream);
+    metric_.estimate({}, stream);
+    const Saved known = known_of(to, saved, stream);
+    const Sinks sinks = metric_.sinks(to);
+    for (int wave = 0; wave < metric_.waves(); ++wave) {
+      const Folded folded = metric_.fold(wave, stream);
+      tile_backward(shape_, folded, weigh_of(p_), known, sinks, stream);
+      metric_.gather(wave, to, stream);
+    }
+    metric_.finish(to, stream);
+  }
+
+ private:
+  /// o and lse, or what rows were divided by: those of the forward pass, or computed again.
+  Saved known_of(const Gradients& to, const Outputs& saved, Stream stream) {
+    const metric::Sizes& z = p_.size;
+    Saved known{.d_o = Field(to.d_o), .delta = delta_};
+    const bool softmax = std::holds_alternative<Softmax>(p_.how.weighting);
+    if (softmax && saved.o && saved.lse) {
+      known.o = Field(saved.o);
+      known.lse = Field(saved.lse);
+      return known;
+    }
+    const Field rows = Field::of(by_, {z.B, z.H, z.N});
+    known.o = Field::of(o_, {z.B, z.H, z.N, z.E});
+    Rows again{.o = known.o};
+    if (softmax) {
+      again.lse = known.lse = rows;
+    } else {
+      known.by = again.by = by_;
+    }
+    for (int wave = 0; wave < metric_.waves(); ++wave)
+      tile_forward(shape_, metric_.fold(wave, stream), weigh_of(p_), again, stream);
+    return known;
+  }
+
+  const Problem& p_;
+  Shape shape_;
+  M metric_;
+  float *o_ = nullptr, *by_ = nullptr, *delta_ = nullptr;  // (B,H,N,E) and (B,H,N)
+};
+
+/// Calls f with a null pointer of the metric's class.
+template <class F>
+void with_metric(const Problem& p, F&& f) {
+  p.full ? f(static_cast<FullMetric*>(nullptr)) : f(static_cast<DiagonalMetric*>(nullptr));
+}
+
+}  // namespace
+
+std::string refusal(const Problem& p) {
+  if (p.from.q.dtype == DType::f64)
+    return "backend cuda computes in f32 and takes no f64; the nearest that can is backend ref";
+  if (p.size.D > 256 || p.size.E > 256) {
+    return "backend cuda takes heads of at most 256 numbers, got D = " + std::to_string(p.size.D) +
+           " and E = " + std::to_string(p.size.E) + "; the nearest that can is backend cpu";
+  }
+  return {};
+}
+
+std::size_t workspace(const Problem& p) {
+  Arena forward, backward;
+  with_metric(p, [&]<class M>(M*) {
+    Forward<M>(forward, p);
+    Backward<M>(backward, p);
+  });
+  return std::max(forward.used(), backward.used()) + Arena::alignment;
+}
+
+void forward(const Outputs& to, const Problem& p, const Run& how) {
+  Arena arena(how.memory);
+  with_metric(p, [&]<class M>(M*) { Forward<M>(arena, p).run(to, how); });
+}
+
+void backward(const Gradients& to, const Outputs& saved, const Problem& p, const Run& how) {
+  Arena arena(how.memory);
+  with_metric(p, [&]<class M>(M*) { Backward<M>(arena, p).run(to, saved, how); });
+}
 
 }  // namespace foci::cuda

@@ -26,16 +26,16 @@ struct Weigh {
 
 /// What a forward pass writes; absent fields are left out.
 struct Rows {
-  Field o;                                                     // (B,H,N,E)
-  Field lse, concentration, effective_keys, entropy, largest;  // (B,H,N)
-  Field largest_at;                                            // (B,H,N) i64
-  float* by = nullptr;  // (B,H,N): what a row was divided by (not softmax: it has lse); 0: no key
+  Field o = {};                                                                         // (B,H,N,E)
+  Field lse = {}, concentration = {}, effective_keys = {}, entropy = {}, largest = {};  // (B,H,N)
+  Field largest_at = {};  // (B,H,N) i64
+  float* by = nullptr;    // (B,H,N): what a row was divided by (not softmax: it has lse); 0: no key
 };
 
 /// What a backward pass reads beside the problem: o and lse or by of the forward pass, in float.
 struct Saved {
-  Field d_o, o;               // (B,H,N,E)
-  Field lse;                  // (B,H,N) softmax
+  Field d_o = {}, o = {};     // (B,H,N,E)
+  Field lse = {};             // (B,H,N) softmax
   const float* by = nullptr;  // (B,H,N) the others
   float* delta = nullptr;     // (B,H,N) room: sum_j a_ij da_ij = o . d_o
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call computed three ways on the same numbers: by the CPU backend, by the naive formula in the
-// same type, and by ref in double; and the tolerance rule between them.
+// A call computed three ways on the same numbers: by a backend (the CPU's, unless said otherwise),
+// by the naive formula in the same type, and by ref in double; and the tolerance rule between them.
 #pragma once
 
 #include "cpu/choose.hpp"
@@ -140,8 +140,8 @@ struct Three {
     run_on(naive, how, nullptr);
     run_on(exact, how, nullptr);
   }
-  void compare(Options how, Rule& rule) {
-    how.backend = Backend::cpu;
+  void compare(Options how, Rule& rule, Backend backend = Backend::cpu) {
+    how.backend = backend;
     run_on(ours, how, nullptr);
     rule.add(ours, naive, exact);
   }
@@ -157,8 +157,8 @@ inline void expect_same_bits(const Made& a, const Made& b, const std::string& wh
   }
 }
 
-inline bool served(const Made& made, Options how) {
-  how.backend = Backend::cpu;
+inline bool served(const Made& made, Options how, Backend backend = Backend::cpu) {
+  how.backend = backend;
   return refused(made.inputs(), how).empty();
 }
 

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every shape, metric, weighting and type of the CUDA backend against ref in double by the
+// tolerance rule; emulated, those shapes that do not take long.
+#include "cpu/three.hpp"
+#include "cuda/gpu.hpp"
+
+namespace foci {
+namespace {
+
+using namespace cases;
+
+class CudaSweep : public testing::TestWithParam<NamedWeighting> {};
+
+/// Whether metric_grad changes anything.
+bool estimated(const Metric& metric) {
+  return !std::holds_alternative<Dot>(metric) && !std::holds_alternative<Random>(metric) &&
+         !std::holds_alternative<Given>(metric);
+}
+
+bool is_long(const Case& c) { return c.N > 100 || c.M > 100; }
+
+/// Emulated threads are slow.
+bool worth_it(const Case& c, int setting) {
+#ifdef FOCI_EMULATED
+  return !is_long(c) && (c.N + setting) % 3 == 0;
+#else
+  return !is_long(c) || setting < 4;
+#endif
+}
+
+/// One setting on a few draws; where those do not decide, a fixed larger number of them does.
+void expect_rule(const Case& c, const Options& how, DType dtype, const std::string& what) {
+  const std::uint64_t few = is_long(c) ? 1 : 2, many = is_long(c) ? 4 : 32;
+  Rule rule;
+  const auto draw = [&](std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t seed = first; seed <= last; ++seed) {
+      Three three(c, dtype, 1, seed);
+      give_metric(three.ours, how.metric);
+      if (!served(three.ours, how, Backend::cuda)) return;
+      three.answer(how);
+      three.compare(how, rule, Backend::cuda);
+    }
+  };
+  draw(1, few);
+  if (!rule.holds()) draw(few + 1, many);
+  rule.expect(what);
+}
+
+TEST_P(CudaSweep, follows_ref) {
+  FOCI_WANT_GPU();
+  for (const Case& c : shapes()) {
+    for (const auto& [name, metric] : metrics()) {
+      for (const int setting : {0, 1, 2, 3, 4, 5}) {
+        if (!worth_it(c, setting)) continue;
+        const DType dtype = std::array{DType::f32, DType::bf16, DType::f16}[setting / 2];
+        Options how{.metric = metric, .weighting = GetParam().weighting, .causal = setting % 2 > 0};
+        const std::string what = std::string(c.name) + " " + name +
+                                 (how.causal ? " causal " : " ") + std::string(name_of(dtype));
+        how.metric_grad = MetricGrad::detached;
+        expect_rule(c, how, dtype, what);
+        how.metric_grad = MetricGrad::through;
+        if (estimated(metric)) expect_rule(c, how, dtype, what + " through");
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weightings, CudaSweep, testing::ValuesIn(weightings()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace foci
