@@ -37,12 +37,11 @@ __global__ void __launch_bounds__(product_threads) sum_outer_tile(OuterArgs args
   if (slots.prefix && slots.queries(s, at, c).empty()) return;
   const Stretch all = lines.keys ? Stretch{0, slots.looked_at(s, at, c)} : slots.queries(s, at, c);
   const Stretch of = all.part(part, args.part_tokens);
-  const int heads = lines.keys ? 1 : slots.heads_per_key(),
-            batch = shape.q_offsets ? 1 : shape.sequences;
+  const int heads = lines.keys ? 1 : slots.heads_per_key();
   ProductTile<double> tile;
   for (int r = 0; r < heads; ++r) {
     const std::int64_t line =
-        lines.keys ? ((std::int64_t(ahead) * batch + at.b) * shape.G + g) * shape.M + at.k0
+        lines.keys ? ((std::int64_t(ahead) * slots.B + at.b) * shape.G + g) * shape.M + at.k0
                    : (std::int64_t(at.b) * shape.H + g * heads + r) * shape.N + at.q0;
     const float *dz = args.dz + line * D, *z = args.z + line * D;
     tile.add<Along::side, Along::side>(

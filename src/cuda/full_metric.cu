@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(product_threads) echo_metric(EchoArgs args) {
 Slots slots_of(const Problem& p, const Shape& shape) {
   Slots slots;
   slots.shape = shape;
+  slots.B = int(p.size.B);
   slots.key_mask = Field(p.from.key_mask);
   const auto* how = p.metric<KeyCovariance>();
   if (!how || p.scope != Scope::prefix) return slots;
@@ -74,7 +75,7 @@ void FullMetric::take_estimates(Arena& arena) {
   const Shape& shape = slots_.shape;
   const std::int64_t D = shape.D, heads = std::int64_t(shape.sequences) * shape.G;
   if (slots_.prefix) {
-    slots_.kept = arena.take<int>(slots_.batch(), shape.M).data();
+    slots_.kept = arena.take<int>(slots_.B, shape.M).data();
     slots_.spans = arena.take<int>(shape.sequences, slots_.chunks + 1).data();
     slots_.key_spans = arena.take<int>(shape.sequences, slots_.chunks + 1).data();
     slots_.chunks_before = arena.take<int>(shape.sequences).data();
@@ -104,20 +105,20 @@ void FullMetric::take_estimates(Arena& arena) {
 
 void FullMetric::take_lines(Arena& arena, std::int64_t wave_bytes) {
   const Shape& shape = slots_.shape;
-  const std::int64_t B = slots_.batch(), D = shape.D;
+  const std::int64_t B = slots_.B, D = shape.D;
   const std::int64_t bytes = std::max<std::int64_t>(B * shape.G * shape.M * D * 4, 1);
-  if (slots_.prefix && !p_.from.key_mask && !shape.q_offsets)
+  if (slots_.prefix && !p_.from.key_mask && !p_.packed())
     first_chunk_ = std::max(shape.M - shape.N, 0) / slots_.period;
   first_chunk_ = std::min(first_chunk_, slots_.chunks - 1);
   wave_chunks_ = int(std::clamp<std::int64_t>(wave_bytes / bytes, 1, slots_.chunks - first_chunk_));
   zq_ = arena.take<float>(B, shape.H, shape.N, D).data();
   zk_ = arena.take<float>(wave_chunks_, B, shape.G, shape.M, D).data();
-  if (p_.match_dot) match_ = ScaleMatch::take(arena, shape);
+  if (p_.match_dot) match_ = ScaleMatch::take(arena, shape, slots_.B);
 }
 
 void FullMetric::take_gradients(Arena& arena) {
   const Shape& shape = slots_.shape;
-  const std::int64_t B = slots_.batch(), D = shape.D;
+  const std::int64_t B = slots_.B, D = shape.D;
   dzq_ = arena.take<float>(B, shape.H, shape.N, D).data();
   dzk_ = arena.take<float>(wave_chunks_, B, shape.G, shape.M, D).data();
   dk_ = arena.take<float>(B, shape.G, shape.M, D).data();
@@ -204,7 +205,7 @@ Lines FullMetric::lines(const Wave& wave, bool keys) const {
 
 Folded FullMetric::folded(const Wave& wave) const {
   const Shape& shape = slots_.shape;
-  const std::int64_t B = slots_.batch(), D = shape.D;
+  const std::int64_t B = slots_.B, D = shape.D;
   Folded to;
   to.score = Score::difference;
   to.scale = p_.match_dot ? 1.0f : float(p_.c);
@@ -230,7 +231,7 @@ Folded FullMetric::fold(int wave, Stream stream) {
   whiten(zk_, Field(p_.from.k), lines(of, true), stream);
   if (wave == 0 && pass_ == Pass::backward && slots_.prefix) {
     const Shape& shape = slots_.shape;
-    fill(dv_, 0, sizeof(float) * std::size_t(slots_.batch()) * shape.G * shape.M * shape.E, stream);
+    fill(dv_, 0, sizeof(float) * std::size_t(slots_.B) * shape.G * shape.M * shape.E, stream);
     if (dkey_bias_)
       fill(dkey_bias_, 0, sizeof(float) * std::size_t(p_.from.key_bias.count()), stream);
   }
@@ -244,7 +245,7 @@ bool FullMetric::wants_metric(const Gradients& to) const {
 
 Sinks FullMetric::sinks(const Gradients& to) {
   const Shape& shape = slots_.shape;
-  const std::int64_t B = slots_.batch(), D = shape.D;
+  const std::int64_t B = slots_.B, D = shape.D;
   Sinks into;
   if (to.dq || wants_metric(to)) into.dq = Field::of(dzq_, {B, shape.H, shape.N, D});
   if (to.dk || wants_metric(to)) {

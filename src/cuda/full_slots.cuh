@@ -21,6 +21,7 @@ struct Stretch {
 /// Slot (s * G + g) * chunks + c. Without prefix there is one chunk, which all queries use.
 struct Slots {
   Shape shape;
+  int B = 1;  // of tensors; packed: 1
   int prefix = 0, period = 1;
   int chunks = 1;                // of the longest sequence, at least 1
   Field key_mask;                // (B,M)
@@ -29,7 +30,6 @@ struct Slots {
   int* key_spans = nullptr;      // the same: first key that c * period unmasked ones come before
   int* chunks_before = nullptr;  // (sequences) prefix: chunks of the sequences before
 
-  int batch() const { return shape.q_offsets ? 1 : shape.sequences; }
   FOCI_HD std::int64_t count() const { return std::int64_t(shape.sequences) * shape.G * chunks; }
 
   FOCI_DEVICE int heads_per_key() const { return shape.H / shape.G; }

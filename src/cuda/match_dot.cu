@@ -95,20 +95,19 @@ void run(const ScaleMatch& of, Task task, Stream stream) {
 
 }  // namespace
 
-ScaleMatch ScaleMatch::take(Arena& arena, const Shape& shape) {
-  const int batch = shape.q_offsets ? 1 : shape.sequences;
+ScaleMatch ScaleMatch::take(Arena& arena, const Shape& shape, int B) {
   ScaleMatch of;
   of.shape = shape;
-  of.concentration = arena.take<float>(batch, shape.H, shape.N).data();
+  of.B = B;
+  of.concentration = arena.take<float>(B, shape.H, shape.N).data();
   of.scales = arena.take<float>(shape.sequences, shape.G).data();
   of.searches = arena.take<ScaleSearch>(shape.sequences, shape.G).data();
   return of;
 }
 
 Rows ScaleMatch::rows() const {
-  const int batch = shape.q_offsets ? 1 : shape.sequences;
   Rows rows;
-  rows.concentration = Field::of(concentration, {batch, shape.H, shape.N});
+  rows.concentration = Field::of(concentration, {B, shape.H, shape.N});
   return rows;
 }
 

@@ -20,11 +20,12 @@ struct ScaleSearch {
 
 struct ScaleMatch {
   Shape shape;
+  int B = 1;
   float* concentration = nullptr;  // (B,H,N) where passes leave it
   float* scales = nullptr;  // (sequences,G) what the next pass runs at; in the end the answer
   ScaleSearch* searches = nullptr;  // (sequences,G)
 
-  static ScaleMatch take(Arena& arena, const Shape& shape);
+  static ScaleMatch take(Arena& arena, const Shape& shape, int B);
   Rows rows() const;
 };
 

@@ -30,8 +30,8 @@ struct LinesAt {
     chunk = of.first + ahead;
     place = shape.place(s);
     slot = of.slots.slot(s, g, chunk);
-    const int batch = shape.q_offsets ? 1 : shape.sequences;
-    const std::int64_t row = ((of.keys ? ahead : 0) * batch + place.b) * std::int64_t(heads) + head;
+    const std::int64_t row =
+        ((of.keys ? ahead : 0) * of.slots.B + place.b) * std::int64_t(heads) + head;
     first = of.keys ? row * shape.M + place.k0 : row * shape.N + place.q0;
   }
   FOCI_DEVICE Stretch tokens(const Lines& of) const {
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(product_threads) unwhiten_key_tile(UnwhitenArg
   const Shape& shape = lines.slots.shape;
   const int D = shape.D, t = at.tile * product_side;
   const std::int64_t first = at.first;
-  const std::int64_t step = std::int64_t(shape.q_offsets ? 1 : shape.sequences) * shape.G * shape.M;
+  const std::int64_t step = std::int64_t(lines.slots.B) * shape.G * shape.M;
   ProductTile<Sum> tile;
   for (int ahead = 0; ahead < args.lines.chunks; ++ahead) {
     const int end = lines.slots.looked_at(at.s, at.place, at.chunk);

@@ -102,7 +102,7 @@ int run_here(Made& made, const Options& how, const Packed& packed, const Way& wa
   const Gradients back = gradients_of(made, from, how);
   constexpr auto pass = FullMetric::Pass::backward;
   Arena counting;
-  FullMetric(counting, p, shape, pass, way.wave_bytes);
+  FullMetric(counting, p, shape_of(p, {}), pass, way.wave_bytes);  // offsets have no memory yet
   std::vector<std::byte> memory(counting.used() + Arena::alignment, std::byte{0xff});
   Arena arena(memory);
   FullMetric metric(arena, p, shape, pass, way.wave_bytes);
