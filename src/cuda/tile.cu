@@ -62,6 +62,13 @@ struct SoftmaxRow {
   float squares = 0, logs = 0;  // of e^2, (s - top) e
   float best = -INFINITY;       // the thread's own largest score
   int best_at = -1, n = 0;
+
+  /// Becomes `other` if so: a choice of registers, where an index would ask for memory.
+  FOCI_DEVICE void become(const SoftmaxRow& other, bool so) {
+    top = so ? other.top : top, sum = so ? other.sum : sum;
+    squares = so ? other.squares : squares, logs = so ? other.logs : logs;
+    best_at = so ? other.best_at : best_at, n = so ? other.n : n;
+  }
 };
 
 /// A row x of another weighting: a thread's part of its sums, in units of its own that keep squares
@@ -72,6 +79,13 @@ struct RescaledRow {
   float fades = 0;                       // decay: of the powers
   float best = 0;                        // largest |x|
   int best_at = -1, n = 0;
+
+  FOCI_DEVICE void become(const RescaledRow& other, bool so) {
+    power = so ? other.power : power, sum = so ? other.sum : sum;
+    squares = so ? other.squares : squares, logs = so ? other.logs : logs;
+    fades = so ? other.fades : fades, best = so ? other.best : best;
+    best_at = so ? other.best_at : best_at, n = so ? other.n : n;
+  }
 };
 
 template <Mode mode>
@@ -376,7 +390,7 @@ FOCI_DEVICE void finish(const Forward& args, const Sight& sight, float* room,
   FOCI_UNROLL
   for (int r = 0; r < T::each_row; ++r) {
     join_across<mode>(rows[r]);
-    if (tx() == r) mine = rows[r];
+    mine.become(rows[r], tx() == r);
   }
   const Facts facts = facts_of(mine, args.work.weigh);
   const int row = ty() + tx() * T::down;
