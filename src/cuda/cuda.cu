@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call on the device: the metric is estimated and folded, a pass runs over queries and keys,
 // and on the way back the metric takes apart what the pass left behind.
+#include "cuda/chunked.cuh"
 #include "cuda/cuda.hpp"
 #include "cuda/diagonal.cuh"
 #include "cuda/full_metric.cuh"
@@ -77,7 +78,9 @@ template <class M>
 class Forward {
  public:
   Forward(Arena& arena, const Problem& p)
-      : p_(p), shape_(shape_of(arena, p)), metric_(arena, p, shape_, M::Pass::forward) {}
+      : p_(p), shape_(shape_of(arena, p)), metric_(arena, p, shape_, M::Pass::forward) {
+    if (chunked_serves(p)) chunked_.emplace(arena, p, shape_, ChunkedPass::Pass::forward);
+  }
 
   void run(const Outputs& to, const Run& how) {
     const Stream stream = stream_of(how);
@@ -85,7 +88,11 @@ class Forward {
     metric_.estimate(to, stream);
     for (int wave = 0; wave < metric_.waves(); ++wave) {
       const Folded folded = metric_.fold(wave, stream);
-      run_rows(shape_, folded, weigh_of(p_), rows_of(to), stream);
+      if (chunked_) {
+        chunked_->forward(folded, rows_of(to), stream);
+      } else {
+        run_rows(shape_, folded, weigh_of(p_), rows_of(to), stream);
+      }
     }
   }
 
@@ -93,6 +100,7 @@ class Forward {
   const Problem& p_;
   Shape shape_;
   M metric_;
+  std::optional<ChunkedPass> chunked_;
 };
 
 template <class M>
@@ -100,6 +108,10 @@ class Backward {
  public:
   Backward(Arena& arena, const Problem& p)
       : p_(p), shape_(shape_of(arena, p)), metric_(arena, p, shape_, M::Pass::backward) {
+    if (chunked_serves(p)) {
+      chunked_.emplace(arena, p, shape_, ChunkedPass::Pass::backward);
+      return;
+    }
     const metric::Sizes& z = p.size;
     o_ = arena.take<float>(z.B, z.H, z.N, z.E).data();
     by_ = arena.take<float>(z.B, z.H, z.N).data();
@@ -110,11 +122,15 @@ class Backward {
     const Stream stream = stream_of(how);
     send_offsets(shape_, p_, stream);
     metric_.estimate({}, stream);
-    const Saved known = known_of(to, saved, stream);
+    const Saved known = chunked_ ? Saved{} : known_of(to, saved, stream);
     const Sinks sinks = metric_.sinks(to);
     for (int wave = 0; wave < metric_.waves(); ++wave) {
       const Folded folded = metric_.fold(wave, stream);
-      tile_backward(shape_, folded, weigh_of(p_), known, sinks, stream);
+      if (chunked_) {
+        chunked_->backward(folded, Field(to.d_o), sinks, stream);
+      } else {
+        tile_backward(shape_, folded, weigh_of(p_), known, sinks, stream);
+      }
       metric_.gather(wave, to, stream);
     }
     metric_.finish(to, stream);
@@ -147,6 +163,7 @@ class Backward {
   const Problem& p_;
   Shape shape_;
   M metric_;
+  std::optional<ChunkedPass> chunked_;
   float *o_ = nullptr, *by_ = nullptr, *delta_ = nullptr;  // (B,H,N,E) and (B,H,N)
 };
 

@@ -194,17 +194,6 @@ __global__ void __launch_bounds__(line_threads) sum_heads(GradientSums of) {
   of.dm[at] = float(sum);
 }
 
-/// Whether q' in 16 bits has room for m q: bf16 always, f16 where m is at most 1.
-bool has_room(const Problem& p) {
-  if (p.from.q.dtype == DType::bf16) return true;
-  return std::visit(
-      [](const auto& metric) {
-        if constexpr (requires { metric.normalize; }) return metric.normalize == Normalize::max;
-        return false;
-      },
-      p.how.metric);
-}
-
 }  // namespace
 
 DiagonalMetric::DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass)
@@ -261,13 +250,8 @@ void DiagonalMetric::take_estimate(Arena& arena, Pass pass) {
 void DiagonalMetric::take_fold(Arena& arena) {
   const auto& z = p_.size;
   if (product()) {
-    const DType dtype = p_.from.q.dtype;
-    const bool narrow = (dtype == DType::bf16 || dtype == DType::f16) &&
-                        std::holds_alternative<Softmax>(p_.how.weighting) && has_room(p_);
-    void* lines = narrow ? static_cast<void*>(arena.take<std::uint16_t>(z.B, z.H, z.N, z.D).data())
-                         : static_cast<void*>(arena.take<float>(z.B, z.H, z.N, z.D).data());
-    const std::int64_t sizes[] = {z.B, z.H, z.N, z.D};
-    if (lines) folded_ = Field(View(lines, narrow ? dtype : DType::f32, sizes));
+    // In float: 16 bits of q' would show in lse and in the statistics.
+    folded_ = Field::of(arena.take<float>(z.B, z.H, z.N, z.D).data(), {z.B, z.H, z.N, z.D});
     return;
   }
   const bool one_batch =
