@@ -93,8 +93,9 @@ void FullMetric::take_estimates(Arena& arena) {
   moments_.part_keys = part_keys_;
   moments_.part_count = arena.take<int>(count, parts_).data();
   moments_.part_mean = arena.take<double>(count, parts_, D).data();
-  moments_.count = arena.take<int>(count).data();
-  moments_.mean = arena.take<double>(count, D).data();
+  const bool joined = !slots_.prefix && parts_ == 1;  // there is nothing to join
+  moments_.count = joined ? moments_.part_count : arena.take<int>(count).data();
+  moments_.mean = joined ? moments_.part_mean : arena.take<double>(count, D).data();
   if (covariance_ || back) sums_ = arena.take<double>(count, parts_, D, D).data();
   if (covariance_) moments_.scatter = sums_;
   W_ = arena.take<float>(count, D, D).data();

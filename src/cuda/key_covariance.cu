@@ -206,6 +206,7 @@ void gather_moments(const Moments& to, Stream stream) {
   const int shown = to.scatter ? tiles * (tiles + 1) / 2 : tiles;
   launch("key-covariance: moments", sum_moments,
          {{unsigned(to.slots.count() * to.parts), unsigned(shown)}, {product_threads}}, stream, to);
+  if (to.count == to.part_count) return;
   launch("key-covariance: joining", join_moments,
          {{unsigned(to.slots.shape.sequences * to.slots.shape.G),
            unsigned(parts(std::int64_t(D) * D, scan_threads))},

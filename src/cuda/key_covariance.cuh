@@ -22,8 +22,9 @@ struct Moments {
   int* part_count = nullptr;     // (slots,parts)
   double* part_mean = nullptr;   // (slots,parts,D)
   double* scatter = nullptr;     // (slots,parts,D,D), lower triangle; means alone where absent
-  int* count = nullptr;          // (slots) joined
-  double* mean = nullptr;        // (slots,D) joined; the joined scatter lies in part 0
+  // Joined: (slots), (slots,D), and the scatter in part 0. Of one part alone they are its own.
+  int* count = nullptr;
+  double* mean = nullptr;
 };
 void gather_moments(const Moments& to, Stream stream);
 
