@@ -83,7 +83,7 @@ struct SumRoom {
 };
 
 /// A tile (f, e) of a chunk's state, of several chunks' where rows see everything.
-__global__ void __launch_bounds__(threads, 2) sum_chunks(Call call, int most) {
+__global__ void __launch_bounds__(threads, 3) sum_chunks(Call call, int most) {
   SumRoom& room = *reinterpret_cast<SumRoom*>(shared_memory());
   const int f_tiles = (call.F + side - 1) / side, e_tiles = (call.shape.E + side - 1) / side;
   const int tile = int(blockIdx.x) % (f_tiles * e_tiles);
