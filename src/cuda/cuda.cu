@@ -116,6 +116,7 @@ class Backward {
     o_ = arena.take<float>(z.B, z.H, z.N, z.E).data();
     by_ = arena.take<float>(z.B, z.H, z.N).data();
     delta_ = arena.take<float>(z.B, z.H, z.N).data();
+    share_ = arena.take<float>(z.B, z.H, z.N).data();
   }
 
   void run(const Gradients& to, const Outputs& saved, const Run& how) {
@@ -140,9 +141,10 @@ class Backward {
   /// o and lse, or what rows were divided by: those of the forward pass, or computed again.
   Saved known_of(const Gradients& to, const Outputs& saved, Stream stream) {
     const metric::Sizes& z = p_.size;
-    Saved known{.d_o = Field(to.d_o), .delta = delta_};
+    Saved known{.d_o = Field(to.d_o), .delta = delta_, .share = share_};
     const bool softmax = std::holds_alternative<Softmax>(p_.how.weighting);
-    if (softmax && saved.o && saved.lse) {
+    const bool whole = saved.o && saved.o.dtype == DType::f32;  // 16 bits of o would show in ds
+    if (softmax && whole && saved.lse) {
       known.o = Field(saved.o);
       known.lse = Field(saved.lse);
       return known;
@@ -164,7 +166,7 @@ class Backward {
   Shape shape_;
   M metric_;
   std::optional<ChunkedPass> chunked_;
-  float *o_ = nullptr, *by_ = nullptr, *delta_ = nullptr;  // (B,H,N,E) and (B,H,N)
+  float *o_ = nullptr, *by_ = nullptr, *delta_ = nullptr, *share_ = nullptr;  // (B,H,N,E), (B,H,N)
 };
 
 /// Calls f with a null pointer of the metric's class.

@@ -32,7 +32,7 @@ struct Run {
   bool deterministic = true;
 };
 void forward(const Outputs& to, const metric::Problem& problem, const Run& run);
-/// Uses saved.o and saved.lse where they are there; else it computes them again.
+/// Uses saved.o and saved.lse where they have all the bits; else it computes them again.
 void backward(const Gradients& to, const Outputs& saved, const metric::Problem& problem,
               const Run& run);
 

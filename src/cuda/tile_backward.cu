@@ -35,6 +35,7 @@ using BackwardTile = Tile<16, W == 256 ? 2 : 4,
 struct Notes {
   int *reach, *last_seen;  // of queries
   float *norm, *delta;     // of queries: lse, or by
+  float* share;            // of queries: 1 over what lse makes a row of weights sum up to
   int* stands;             // of keys
   float* bias;             // of keys
 };
@@ -51,7 +52,7 @@ struct Room {
   static constexpr int metric_lines = form == Score::weighted ? asking : 0;
   static constexpr std::size_t bytes =
       sizeof(float) *
-      ((2 * asking + metric_lines + 2 * asked) * T::pitch + T::weights + 4 * asking + 2 * asked);
+      ((2 * asking + metric_lines + 2 * asked) * T::pitch + T::weights + 5 * asking + 2 * asked);
 
   FOCI_DEVICE Room() {
     float* at = reinterpret_cast<float*>(shared_memory());
@@ -70,6 +71,7 @@ struct Room {
     notes.last_seen = reinterpret_cast<int*>(take(asking));
     notes.norm = take(asking);
     notes.delta = take(asking);
+    notes.share = take(asking);
     notes.stands = reinterpret_cast<int*>(take(asked));
     notes.bias = take(asked);
   }
@@ -96,7 +98,7 @@ FOCI_DEVICE void load_queries(const Room& room, const Backward& args, const Aski
   if (work.fades()) find_last_seen(room.notes.last_seen, work, ask.at, ask.i0, ask.count);
   for (int i = int(threadIdx.x); i < Room::asking; i += T::threads) {
     int reach = 0;
-    float norm = 0, delta = 0;
+    float norm = 0, delta = 0, share = 1;
     if (i < ask.count) {
       const std::int64_t line =
           (std::int64_t(ask.at.b) * work.shape.H + ask.h) * work.shape.N + token + i;
@@ -105,27 +107,30 @@ FOCI_DEVICE void load_queries(const Room& room, const Backward& args, const Aski
       const bool none = softmax ? norm == -INFINITY : norm == 0;  // a row of zeros
       reach = none ? 0 : work.shape.reach(ask.at, ask.i0 + i);
       if (follows_divisor(work.weigh)) delta = args.saved.delta[line];
+      if (softmax && args.saved.share) share = args.saved.share[line];
     }
     room.notes.reach[i] = reach;
     room.notes.norm[i] = norm;
     room.notes.delta[i] = delta;
+    room.notes.share[i] = share;
   }
 }
 
+/// A weight, and the gradient of its score, or its own.
 struct Weighed {
   float a, ds;
 };
 
 /// What a query's row is known by.
 struct Known {
-  float norm, delta;
+  float norm, delta, share;
   int last_seen;
 };
 
 /// From a score and da to the weight and ds, for a key that stands where its query sees it.
 FOCI_DEVICE Weighed weigh_back(const Weigh& how, float s, float da, const Known& row, int stands) {
   if (how.kind == Kind::softmax) {
-    const float a = power_of_two((s - row.norm) * log2_e);
+    const float a = row.share * power_of_two((s - row.norm) * log2_e);
     return {a, a * (da - row.delta)};
   }
   if (how.kind == Kind::decay || how.kind == Kind::decay_content) {
@@ -159,7 +164,7 @@ FOCI_DEVICE void weigh_tile(float (&s)[T::each_row][T::each_column],
       const int stands = notes.stands[j];
       Weighed to{0, 0};
       if (stands < notes.reach[i]) {
-        const Known known{notes.norm[i], notes.delta[i], notes.last_seen[i]};
+        const Known known{notes.norm[i], notes.delta[i], notes.share[i], notes.last_seen[i]};
         to = weigh_back(how, scale * s[r][c] + notes.bias[j], da[r][c], known, stands);
       }
       s[r][c] = to.a;
@@ -391,12 +396,12 @@ __global__ void __launch_bounds__(16 * across, W == 64 ? 2 : 1) queries_kernel(B
     pull_queries<form, W>(args, seat, i0, span.last);
 }
 
-/// Rows that reach no more keys than this add a da up key by key: o . d_o is rounded otherwise, and
-/// where few keys share a row ds is the small rest of a difference.
+/// Rows that reach no more keys than this add a and a da up key by key: o . d_o and lse are rounded
+/// otherwise, and where few keys share a row ds is the small rest of a difference.
 constexpr int few = 64;
 
-/// a da of one key, summed in the order of the tiles.
-FOCI_DEVICE float along(const Backward& args, const Seat& seat, int i, int j, float norm) {
+/// A weight and da of one key, summed in the order of the tiles.
+FOCI_DEVICE Weighed along(const Backward& args, const Seat& seat, int i, int j, float norm) {
   const Work& work = args.work;
   const Score form = work.folded.score;
   const int b = seat.at.b, token = seat.at.q0 + i;
@@ -423,7 +428,7 @@ FOCI_DEVICE float along(const Backward& args, const Seat& seat, int i, int j, fl
   const float scale = form == Score::product ? work.scale<Score::product>(seat.s, seat.g)
                                              : work.scale<Score::difference>(seat.s, seat.g);
   s = scale * s + bias_of(work, seat.at, seat.h, seat.g, j);
-  return weigh_back(work.weigh, s, da, {norm, 0, 0}, j).a * da;
+  return {weigh_back(work.weigh, s, da, {norm, 0, 1, 0}, j).a, da};
 }
 
 /// delta = sum_j a_ij da_ij = o . d_o, a warp a row.
@@ -437,12 +442,15 @@ __global__ void __launch_bounds__(256) delta_kernel(Backward args) {
        i += work.parts * rows) {
     const int token = seat.at.q0 + i, reach = work.shape.reach(seat.at, i);
     const std::int64_t line = (std::int64_t(b) * work.shape.H + h) * work.shape.N + token;
-    float sum = 0;
+    float sum = 0, whole = 0;
     if (reach <= few) {
       const float norm = args.saved.lse ? args.saved.lse.load(b, h, token) : args.saved.by[line];
       const bool none = args.saved.lse ? norm == -INFINITY : norm == 0;
       for (int j = lane(); j < reach && !none; j += warp) {
-        if (keeps(work, seat.at, j)) sum += along(args, seat, i, j, norm);
+        if (!keeps(work, seat.at, j)) continue;
+        const Weighed of = along(args, seat, i, j, norm);
+        sum += of.a * of.ds;
+        whole += of.a;
       }
     } else {
       const std::int64_t o_at = o.offset(b, h, token), d_o_at = d_o.offset(b, h, token);
@@ -450,7 +458,11 @@ __global__ void __launch_bounds__(256) delta_kernel(Backward args) {
         sum += o.load_at(o_at + e * o.strides[3]) * d_o.load_at(d_o_at + e * d_o.strides[3]);
     }
     sum = warp_sum(sum);
-    if (lane() == 0) args.saved.delta[line] = sum;
+    whole = warp_sum(whole);
+    if (lane() > 0) continue;
+    const float share = whole > 0 && work.weigh.kind == Kind::softmax ? 1 / whole : 1;
+    args.saved.delta[line] = share * sum;
+    if (args.saved.share) args.saved.share[line] = share;
   }
 }
 

@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(product_threads) unwhiten_key_tile(UnwhitenArg
 }
 
 /// Few keys average nothing out: their products are summed up in double, which costs little there.
-constexpr int few_keys = 64;
+constexpr int few_keys = 512;
 bool few(const Lines& lines) { return lines.slots.shape.longest_m <= few_keys; }
 
 /// Blocks along the tokens of a chunk: under prefix queries of one are few.
