@@ -207,7 +207,7 @@ inline std::string described(const Drawn& of) {
        {std::int64_t(of.how.score), std::int64_t(of.how.weigh.rescale), c.B, c.H, c.G, c.N, c.M,
         c.D, c.E, std::int64_t(c.causal), std::int64_t(c.masked), std::int64_t(c.biased),
         std::int64_t(c.memory), std::int64_t(c.period)})
-    text += " " + std::to_string(x);
+    text.append(" ").append(std::to_string(x));
   return text;
 }
 
