@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax over bf16 and f16, forward: a block has 64 or 128 queries, a warp 16 or 32 of them, and
+// walks over tiles of keys from the last that it sees to the first. Scores, weights and o stay in
+// registers; the keys and values of the next tile are on their way while one is worked on.
+#include "cuda/softmax_mma.cuh"
+
+#include "cuda/mma.cuh"
+
+namespace foci::cuda {
+namespace {
+
+constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
+constexpr float nothing = -INFINITY;
+/// Scores in powers of two beyond this have too few digits behind the point: the maximum is taken
+/// from them before they are scaled.
+constexpr float far = 1 << 12;
+
+struct ForwardArgs {
+  Shape shape;
+  Folded folded;
+  Rows to;
+  int tiles;  // of queries in the longest sequence
+};
+
+/// How a block goes about it.
+template <DType type_, int width_, bool biased_, bool statistics_>
+struct Forward {
+  static constexpr DType type = type_;
+  static constexpr int width = width_;
+  static constexpr bool biased = biased_, statistics = statistics_;
+  static constexpr int warps = 4, threads = warps * warp;
+  static constexpr int rows = width <= 128 ? 2 : 1;  // of 16 queries, a warp's
+  static constexpr int queries = warps * rows * 16;
+  static constexpr int keys = width <= 128 ? 64 : 32;
+  static constexpr bool q_in_registers = width <= 64;
+
+  using Q = Tile<queries, width>;
+  using K = Tile<keys, width>;  // and of values
+  static constexpr Address q_at = 0, k_at = Q::bytes, stage = 2 * K::bytes;
+  static constexpr Address bias_at = k_at + 2 * stage;
+  static constexpr Address kept_at = bias_at + (biased ? 2 * keys * 4 : 0);
+  static constexpr std::size_t bytes = kept_at + (statistics ? 2 * keys * 4 : 0);
+
+  using Scores = float[rows][keys / 8][4];
+  using Sums = float[rows][width / 8][4];
+};
+
+/// A thread's rows: 16 m + 8 half + lane / 4 of its warp's.
+template <class F>
+struct RowState {
+  float top[F::rows][2];  // so far, as scores are: times `unit` in powers of two
+  float sum[F::rows][2];  // this lane's part
+  // Statistics, this lane's part: sums of p^2 and p log2 p, keys seen, the largest score and where.
+  float squares[F::rows][2], logs[F::rows][2], best[F::rows][2];
+  int seen[F::rows][2], best_at[F::rows][2];
+
+  FOCI_DEVICE RowState() {
+    FOCI_UNROLL
+    for (int i = 0; i < 2 * F::rows; ++i) {
+      top[i / 2][i % 2] = best[i / 2][i % 2] = nothing;
+      sum[i / 2][i % 2] = squares[i / 2][i % 2] = logs[i / 2][i % 2] = 0;
+      seen[i / 2][i % 2] = 0;
+      best_at[i / 2][i % 2] = -1;
+    }
+  }
+};
+
+/// s = q k', sums of products
+template <class F>
+FOCI_DEVICE void score(typename F::Scores& s, Address q, Address k,
+                       const unsigned (&q_held)[F::rows][F::width / 16][4]) {
+  FOCI_UNROLL
+  for (int i = 0; i < F::rows * F::keys / 2; ++i)
+    s[i / (F::keys / 2)][i / 4 % (F::keys / 8)][i % 4] = 0;
+  FOCI_UNROLL
+  for (int step = 0; step < F::width / 16; ++step) {
+    const Address q_here = F::Q::beside(q, step), k_here = F::K::beside(k, step);
+    unsigned a[F::rows][4];
+    FOCI_UNROLL
+    for (int m = 0; m < F::rows; ++m) {
+      if constexpr (F::q_in_registers) {
+        FOCI_UNROLL
+        for (int i = 0; i < 4; ++i) a[m][i] = q_held[m][step][i];
+      } else {
+        F::Q::template operands<false>(a[m], q_here, 16 * m);
+      }
+    }
+    FOCI_UNROLL
+    for (int n = 0; n < F::keys / 16; ++n) {
+      unsigned b[4];
+      F::K::template operands<false>(b, k_here, 16 * n);
+      FOCI_UNROLL
+      for (int m = 0; m < F::rows; ++m) {
+        multiply<F::type>(s[m][2 * n], a[m], b[0], b[1]);
+        multiply<F::type>(s[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// o += p v
+template <class F>
+FOCI_DEVICE void gather(typename F::Sums& o, const typename F::Scores& p, Address v) {
+  Address v_here[F::width / 16];
+  FOCI_UNROLL
+  for (int n = 0; n < F::width / 16; ++n) v_here[n] = F::K::beside(v, n);
+  FOCI_UNROLL
+  for (int step = 0; step < F::keys / 16; ++step) {
+    unsigned a[F::rows][4];
+    FOCI_UNROLL
+    for (int m = 0; m < F::rows; ++m) {
+      FOCI_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = p[m][2 * step + i / 2] + 2 * (i % 2);
+        a[m][i] = pack<F::type>(pair[0], pair[1]);
+      }
+    }
+    FOCI_UNROLL
+    for (int n = 0; n < F::width / 16; ++n) {
+      unsigned b[4];
+      F::K::template operands<true>(b, v_here[n], 16 * step);
+      FOCI_UNROLL
+      for (int m = 0; m < F::rows; ++m) {
+        multiply<F::type>(o[m][2 * n], a[m], b[0], b[1]);
+        multiply<F::type>(o[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// Scores in powers of two, the bias in them. (keys) floats at `bias`.
+template <class F>
+FOCI_DEVICE void add_bias(typename F::Scores& s, const float* bias, float unit) {
+  FOCI_UNROLL
+  for (int n = 0; n < F::keys / 8; ++n) {
+    const float2 b = *reinterpret_cast<const float2*>(bias + 8 * n + 2 * (lane() % 4));
+    FOCI_UNROLL
+    for (int m = 0; m < F::rows; ++m) {
+      s[m][n][0] = fmaf(s[m][n][0], unit, b.x);
+      s[m][n][1] = fmaf(s[m][n][1], unit, b.y);
+      s[m][n][2] = fmaf(s[m][n][2], unit, b.x);
+      s[m][n][3] = fmaf(s[m][n][3], unit, b.y);
+    }
+  }
+}
+
+/// Hides the keys of the tile from the rows that do not reach them: reach[m][half] of its keys.
+template <class F>
+FOCI_DEVICE void hide(typename F::Scores& s, const int (&reach)[F::rows][2]) {
+  FOCI_UNROLL
+  for (int m = 0; m < F::rows; ++m) {
+    FOCI_UNROLL
+    for (int n = 0; n < F::keys / 8; ++n) {
+      FOCI_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (8 * n + 2 * (lane() % 4) + i % 2 >= reach[m][i / 2]) s[m][n][i] = nothing;
+      }
+    }
+  }
+}
+
+/// What a row's statistics learn from a tile before its scores become weights. (keys) ones and
+/// zeros at `kept`; best_at counts from the sequence's first key, as `first` does.
+template <class F>
+FOCI_DEVICE void look(RowState<F>& row, const typename F::Scores& s, const float* kept,
+                      const int (&reach)[F::rows][2], int first) {
+  FOCI_UNROLL
+  for (int m = 0; m < F::rows; ++m) {
+    FOCI_UNROLL
+    for (int n = F::keys / 8 - 1; n >= 0; --n) {
+      FOCI_UNROLL
+      for (int i = 3; i >= 0; --i) {
+        const int j = 8 * n + 2 * (lane() % 4) + i % 2;
+        if (j >= reach[m][i / 2] || kept[j] == 0) continue;
+        ++row.seen[m][i / 2];
+        if (s[m][n][i] < row.best[m][i / 2]) continue;
+        row.best[m][i / 2] = s[m][n][i];
+        row.best_at[m][i / 2] = first + j;
+      }
+    }
+  }
+}
+
+/// Scores become weights 2^(unit (s - top)); o and the sums so far follow where top grows.
+template <class F>
+FOCI_DEVICE void weigh(RowState<F>& row, typename F::Scores& s, typename F::Sums& o, float unit) {
+  FOCI_UNROLL
+  for (int m = 0; m < F::rows; ++m) {
+    FOCI_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float top = row.top[m][half];
+      FOCI_UNROLL
+      for (int n = 0; n < F::keys / 8; ++n)
+        top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+      float low = top == nothing ? 0.0f : top * unit;
+      const float before = row.top[m][half];
+      float grown = before * unit - low;  // never above 0
+      if (!F::biased && fabsf(low) > far) {
+        grown = (before - top) * unit;
+        FOCI_UNROLL
+        for (int n = 0; n < F::keys / 8; ++n) {
+          s[m][n][2 * half] -= top;
+          s[m][n][2 * half + 1] -= top;
+        }
+        low = 0;
+      }
+      const float shrink = power_of_two(grown);
+      if (F::statistics) {
+        const float moved = shrink > 0 ? grown * row.sum[m][half] : 0.0f;
+        row.logs[m][half] = shrink * (row.logs[m][half] + moved);
+        row.squares[m][half] *= shrink * shrink;
+      }
+      row.top[m][half] = top;
+      float sum = row.sum[m][half] * shrink;
+      FOCI_UNROLL
+      for (int i = 0; i < F::keys / 4; ++i) {
+        float& x = s[m][i / 2][2 * half + i % 2];
+        const float power = F::biased ? x - low : fmaf(x, unit, -low);
+        x = power_of_two(power);
+        sum += x;
+        if (F::statistics) {
+          row.squares[m][half] = fmaf(x, x, row.squares[m][half]);
+          row.logs[m][half] += x > 0 ? x * power : 0.0f;
+        }
+      }
+      row.sum[m][half] = sum;
+      FOCI_UNROLL
+      for (int n = 0; n < F::width / 8; ++n) {
+        o[m][n][2 * half] *= shrink;
+        o[m][n][2 * half + 1] *= shrink;
+      }
+    }
+  }
+}
+
+FOCI_DEVICE float quad_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/// The statistics of a row whose sums are whole; one lane of the four writes.
+template <class F>
+FOCI_DEVICE void write_statistics(const Rows& to, RowState<F>& row, int m, int half, float sum,
+                                  std::int64_t (&at)[3], bool writes) {
+  float best = row.best[m][half];
+  int best_at = row.best_at[m][half];
+  for (int step = 1; step <= 2; ++step) {
+    const float other = __shfl_xor_sync(~0u, best, step);
+    const int other_at = __shfl_xor_sync(~0u, best_at, step);
+    if (other_at < 0) continue;
+    if (best_at >= 0 && (other < best || (other == best && other_at > best_at))) continue;
+    best = other;
+    best_at = other_at;
+  }
+  const float squares = quad_sum(row.squares[m][half]), logs = quad_sum(row.logs[m][half]);
+  const int seen = int(quad_sum(float(row.seen[m][half])));
+  if (!writes) return;
+  const float share = sum > 0 ? 1 / sum : 0;
+  const float n = float(seen);
+  const float concentration = sum > 0 ? sum / sqrtf(n * squares) : 0;
+  if (to.concentration) to.concentration.store(concentration, at[0], at[1], at[2]);
+  if (to.effective_keys)
+    to.effective_keys.store(n * concentration * concentration, at[0], at[1], at[2]);
+  if (to.entropy) {
+    const float entropy = sum > 0 ? ln_2 * (log2f(sum) - logs * share) : 0;
+    to.entropy.store(fmaxf(entropy, 0.0f), at[0], at[1], at[2]);
+  }
+  if (to.largest) to.largest.store(share, at[0], at[1], at[2]);
+  if (to.largest_at)
+    static_cast<std::int64_t*>(to.largest_at.data)[to.largest_at.offset(at[0], at[1], at[2])] =
+        best_at;
+}
+
+/// blockIdx.x, looked up again each time: numbers made from it need not stay in registers.
+FOCI_DEVICE int block_index() {
+#ifdef FOCI_EMULATED
+  return int(blockIdx.x);
+#else
+  int x;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+  return x;
+#endif
+}
+
+/// What a block works on.
+struct Block {
+  Place at;
+  int h, g, first;  // of its queries
+  float scale;      // c
+
+  FOCI_DEVICE Block(const ForwardArgs& args, int index, int queries) {
+    const Folded& folded = args.folded;
+    first = (args.tiles - 1 - index % args.tiles) * queries;  // causal: the longest first
+    h = index / args.tiles % args.shape.H;
+    g = args.shape.key_head(h);
+    const int s = index / args.tiles / args.shape.H;
+    at = args.shape.place(s);
+    scale = folded.scales ? folded.scale * folded.scales[s * args.shape.G + g] : folded.scale;
+  }
+};
+
+/// Bias of key j in powers of two, -inf where it is masked; `kept` tells the two apart.
+struct KeyBias {
+  float bias = nothing;
+  float kept = 0;
+
+  FOCI_DEVICE KeyBias(const Folded& folded, const Block& block, int j) {
+    if (j < 0 || j >= block.at.M) return;
+    const Field& mask = folded.key_mask;
+    if (mask &&
+        !static_cast<const std::uint8_t*>(mask.data)[mask.offset(block.at.b, block.at.k0 + j)])
+      return;
+    kept = 1;
+    bias = folded.key_bias
+               ? log2_e * folded.key_bias.load(block.at.b, folded.key_head_bias ? block.g : block.h,
+                                               block.at.k0 + j)
+               : 0.0f;
+  }
+};
+
+/// o and lse, o by way of the shared memory in which q was: whole pieces of 16 bytes go out.
+template <class F>
+FOCI_DEVICE void finish(const ForwardArgs& args, RowState<F>& row, typename F::Sums& o) {
+  const Block block(args, block_index(), F::queries);
+  const float unit = block.scale * log2_e;
+  const int mine = int(threadIdx.x) / warp * 16 * F::rows;
+  std::byte* memory = shared_memory() + F::q_at;
+  __syncwarp();
+  FOCI_UNROLL
+  for (int i = 0; i < 2 * F::rows; ++i) {
+    const int m = i / 2, half = i % 2, r = mine + 16 * m + 8 * half + lane() / 4;
+    const float sum = quad_sum(row.sum[m][half]), share = sum > 0 ? 1 / sum : 0;
+    std::int64_t at[] = {block.at.b, block.h, block.at.q0 + block.first + r};
+    const bool writes = lane() % 4 == 0 && block.first + r < block.at.N;
+    if (F::statistics) write_statistics<F>(args.to, row, m, half, sum, at, writes);
+    if (args.to.lse && writes) {
+      const float top = row.top[m][half];
+      const float low = F::biased ? top : top * unit;
+      const float natural = F::biased || fabsf(low) <= far ? low * ln_2 : top * block.scale;
+      args.to.lse.store(sum > 0 ? natural + logf(sum) : nothing, at[0], at[1], at[2]);
+    }
+    FOCI_UNROLL
+    for (int n = 0; n < F::width / 8; ++n) {
+      *reinterpret_cast<unsigned*>(memory + F::Q::at(r, n) + 4 * (lane() % 4)) =
+          pack<F::type>(o[m][n][2 * half] * share, o[m][n][2 * half + 1] * share);
+    }
+  }
+  __syncwarp();
+  auto* out = static_cast<std::uint16_t*>(args.to.o.data);
+  constexpr int pieces = F::width / 8;
+  for (int i = lane(); i < 16 * F::rows * pieces; i += warp) {
+    const int r = mine + i / pieces, piece = i % pieces, token = block.first + r;
+    if (token >= block.at.N || 8 * piece >= args.shape.E) continue;
+    const std::int64_t at = args.to.o.offset(block.at.b, block.h, block.at.q0 + token, 8 * piece);
+    *reinterpret_cast<uint4*>(out + at) =
+        *reinterpret_cast<const uint4*>(memory + F::Q::at(r, piece));
+  }
+}
+
+/// Every tile of keys that the block's queries see.
+template <class F>
+FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& row,
+                      typename F::Sums& o, float unit) {
+  const Place& at = block.at;
+  const Folded& folded = args.folded;
+  const Lines q = Lines::of(folded.q, at.b, block.h, at.q0, at.N, args.shape.D);
+  const Lines k = Lines::of(folded.k, at.b, block.g, at.k0, at.M, args.shape.D);
+  const Lines v = Lines::of(folded.v, at.b, block.g, at.k0, at.M, args.shape.E);
+  const Address memory = shared_address();
+  const int mine = int(threadIdx.x) / warp * 16 * F::rows, thread = int(threadIdx.x);
+  auto* bias = reinterpret_cast<float*>(shared_memory() + F::bias_at);
+  auto* kept = reinterpret_cast<float*>(shared_memory() + F::kept_at);
+
+  const int last_query = min(block.first + F::queries, at.N) - 1;
+  const int most = args.shape.reach(at, last_query);
+  const int all = args.shape.reach(at, block.first);  // the keys that every query sees
+  int tile = (most + F::keys - 1) / F::keys - 1;
+  if (tile < 0) return;
+
+  const auto load = [&](int t, int slot) {
+    load_tile<typename F::K, F::threads>(memory + F::k_at + slot * F::stage, k, t * F::keys);
+    load_tile<typename F::K, F::threads>(memory + F::k_at + slot * F::stage + F::K::bytes, v,
+                                         t * F::keys);
+  };
+  const auto write_bias = [&](const KeyBias& from, int slot) {
+    if (thread >= F::keys) return;
+    bias[slot * F::keys + thread] = from.bias;
+    if (F::statistics) kept[slot * F::keys + thread] = from.kept;
+  };
+  load_tile<typename F::Q, F::threads>(memory + F::q_at, q, block.first);
+  load(tile, 0);
+  commit_copies();
+  if (F::biased) write_bias(KeyBias(folded, block, tile * F::keys + thread), 0);
+
+  const Address q_mine = memory + F::q_at + F::Q::along() + mine * F::Q::panel * 2;
+  const Address k_mine = memory + F::k_at + F::K::across();
+  const Address v_mine = memory + F::k_at + F::K::bytes + F::K::along();
+  unsigned q_held[F::rows][F::width / 16][4];
+  if (F::q_in_registers) {
+    await_copies<0>();
+    __syncthreads();
+    FOCI_UNROLL
+    for (int i = 0; i < F::rows * (F::width / 16); ++i)
+      F::Q::template operands<false>(q_held[i % F::rows][i / F::rows],
+                                     F::Q::beside(q_mine, i / F::rows), 16 * (i % F::rows));
+  }
+  for (int slot = 0; tile >= 0; --tile, slot ^= 1) {
+    await_copies<0>();
+    __syncthreads();
+    const bool more = tile > 0;
+    if (more) load(tile - 1, slot ^ 1);
+    commit_copies();
+    const int next = F::biased && more && thread < F::keys ? (tile - 1) * F::keys + thread : -1;
+    KeyBias next_bias(folded, block, F::biased ? next : -1);
+    const Address stage = slot * F::stage;
+    typename F::Scores s;
+    score<F>(s, q_mine, k_mine + stage, q_held);
+    if (F::biased) add_bias<F>(s, bias + slot * F::keys, unit);
+    if (F::statistics || (tile + 1) * F::keys > all) {
+      const int first = block.first + mine + lane() / 4;
+      int here[F::rows][2];
+      FOCI_UNROLL
+      for (int i = 0; i < 2 * F::rows; ++i)
+        here[i / 2][i % 2] = args.shape.reach(at, first + 8 * i) - tile * F::keys;
+      if (F::statistics) look<F>(row, s, kept + slot * F::keys, here, tile * F::keys);
+      hide<F>(s, here);
+    }
+    weigh<F>(row, s, o, F::biased ? 1.0f : unit);
+    gather<F>(o, s, v_mine + stage);
+    if (F::biased && more) write_bias(next_bias, slot ^ 1);
+  }
+}
+
+template <class F>
+__global__ void __launch_bounds__(F::threads) softmax_forward(ForwardArgs args) {
+  const Block block(args, block_index(), F::queries);
+  if (block.first >= block.at.N) return;
+  RowState<F> row;
+  typename F::Sums o;
+  FOCI_UNROLL
+  for (int i = 0; i < F::rows * F::width / 2; ++i)
+    o[i / (F::width / 2)][i / 4 % (F::width / 8)][i % 4] = 0;
+  walk<F>(args, block, row, o, block.scale * log2_e);
+  finish<F>(args, row, o);
+}
+
+template <DType type, int width, bool biased, bool statistics>
+void launch_forward(ForwardArgs args, Stream stream) {
+  using F = Forward<type, width, biased, statistics>;
+  args.tiles = int(parts(args.shape.longest_n, F::queries));
+  const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
+  launch("softmax_mma_forward", softmax_forward<F>, {dim3(unsigned(blocks)), F::threads, F::bytes},
+         stream, args);
+}
+
+template <DType type, int width>
+void choose_forward(const ForwardArgs& args, Stream stream) {
+  const Rows& to = args.to;
+  if (to.concentration || to.effective_keys || to.entropy || to.largest || to.largest_at) {
+    launch_forward<type, width, true, true>(args, stream);
+  } else if (args.folded.key_bias || args.folded.key_mask) {
+    launch_forward<type, width, true, false>(args, stream);
+  } else {
+    launch_forward<type, width, false, false>(args, stream);
+  }
+}
+
+template <DType type>
+void choose_width(const ForwardArgs& args, Stream stream) {
+  switch (softmax_mma_width(args.shape.D, args.shape.E)) {
+    case 16:
+      return choose_forward<type, 16>(args, stream);
+    case 32:
+      return choose_forward<type, 32>(args, stream);
+    case 64:
+      return choose_forward<type, 64>(args, stream);
+    case 96:
+      return choose_forward<type, 96>(args, stream);
+    case 128:
+      return choose_forward<type, 128>(args, stream);
+    default:
+      return choose_forward<type, 256>(args, stream);
+  }
+}
+
+/// Rows whose numbers lie side by side and begin at multiples of 16 bytes.
+bool in_pieces(const Field& field) {
+  bool aligned = reinterpret_cast<std::uintptr_t>(field.data) % 16 == 0 && field.strides[3] == 1;
+  for (int axis = 0; axis < 3; ++axis) aligned = aligned && field.strides[axis] % 8 == 0;
+  return aligned;
+}
+
+}  // namespace
+
+bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Field& o) {
+  const DType type = folded.q.dtype;
+  if (type != DType::bf16 && type != DType::f16) return false;
+  if (folded.score != Score::product || folded.spans || !(folded.scale > 0)) return false;
+  for (const int width : {shape.D, shape.E}) {
+    if (width % 8 != 0 || width < 8 || width > 256) return false;
+  }
+  for (const Field* field : {&folded.q, &folded.k, &folded.v, &o}) {
+    if (field->dtype != type || !in_pieces(*field)) return false;
+  }
+  return true;
+}
+
+void softmax_mma_forward(const Shape& shape, const Folded& folded, const Rows& to, Stream stream) {
+  const ForwardArgs args{shape, folded, to, 0};
+  if (folded.q.dtype == DType::bf16) {
+    choose_width<DType::bf16>(args, stream);
+  } else {
+    choose_width<DType::f16>(args, stream);
+  }
+}
+
+}  // namespace foci::cuda

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax over bf16 and f16 on tensor cores: scores that are products, D and E up to 256.
+#pragma once
+
+#include "cuda/passes.cuh"
+
+namespace foci::cuda {
+
+/// Whether softmax_mma_forward takes it: q, k, v and o of one 16-bit type, s = c q . k + b with c
+/// above 0, D and E multiples of 8 up to 256, numbers side by side in rows aligned to 16 bytes.
+bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Field& o);
+
+/// o, lse and the statistics that are asked for.
+void softmax_mma_forward(const Shape& shape, const Folded& folded, const Rows& to, Stream stream);
+
+/// Head sizes that have kernels of their own; others run in the next one, filled up with zeros.
+constexpr int softmax_mma_width(int D, int E) {
+  const int most = D > E ? D : E;
+  for (const int width : {16, 32, 64, 96, 128}) {
+    if (most <= width) return width;
+  }
+  return 256;
+}
+
+}  // namespace foci::cuda
