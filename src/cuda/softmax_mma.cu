@@ -4,16 +4,10 @@
 // registers; the keys and values of the next tile are on their way while one is worked on.
 #include "cuda/softmax_mma.cuh"
 
-#include "cuda/mma.cuh"
+#include "cuda/softmax_tiles.cuh"
 
 namespace foci::cuda {
 namespace {
-
-constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
-constexpr float nothing = -INFINITY;
-/// Scores in powers of two beyond this have too few digits behind the point: the maximum is taken
-/// from them before they are scaled.
-constexpr float far = 1 << 12;
 
 struct ForwardArgs {
   Shape shape;
@@ -235,11 +229,6 @@ FOCI_DEVICE void weigh(RowState<F>& row, typename F::Scores& s, typename F::Sums
   }
 }
 
-FOCI_DEVICE float quad_sum(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
-}
-
 /// The statistics of a row whose sums are whole; one lane of the four writes.
 template <class F>
 FOCI_DEVICE void write_statistics(const Rows& to, RowState<F>& row, int m, int half, float sum,
@@ -273,17 +262,6 @@ FOCI_DEVICE void write_statistics(const Rows& to, RowState<F>& row, int m, int h
         best_at;
 }
 
-/// blockIdx.x, looked up again each time: numbers made from it need not stay in registers.
-FOCI_DEVICE int block_index() {
-#ifdef FOCI_EMULATED
-  return int(blockIdx.x);
-#else
-  int x;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
-  return x;
-#endif
-}
-
 /// What a block works on.
 struct Block {
   Place at;
@@ -297,26 +275,7 @@ struct Block {
     g = args.shape.key_head(h);
     const int s = index / args.tiles / args.shape.H;
     at = args.shape.place(s);
-    scale = folded.scales ? folded.scale * folded.scales[s * args.shape.G + g] : folded.scale;
-  }
-};
-
-/// Bias of key j in powers of two, -inf where it is masked; `kept` tells the two apart.
-struct KeyBias {
-  float bias = nothing;
-  float kept = 0;
-
-  FOCI_DEVICE KeyBias(const Folded& folded, const Block& block, int j) {
-    if (j < 0 || j >= block.at.M) return;
-    const Field& mask = folded.key_mask;
-    if (mask &&
-        !static_cast<const std::uint8_t*>(mask.data)[mask.offset(block.at.b, block.at.k0 + j)])
-      return;
-    kept = 1;
-    bias = folded.key_bias
-               ? log2_e * folded.key_bias.load(block.at.b, folded.key_head_bias ? block.g : block.h,
-                                               block.at.k0 + j)
-               : 0.0f;
+    scale = scale_of(folded, args.shape, s, g);
   }
 };
 
@@ -336,10 +295,8 @@ FOCI_DEVICE void finish(const ForwardArgs& args, RowState<F>& row, typename F::S
     const bool writes = lane() % 4 == 0 && block.first + r < block.at.N;
     if (F::statistics) write_statistics<F>(args.to, row, m, half, sum, at, writes);
     if (args.to.lse && writes) {
-      const float top = row.top[m][half];
-      const float low = F::biased ? top : top * unit;
-      const float natural = F::biased || fabsf(low) <= far ? low * ln_2 : top * block.scale;
-      args.to.lse.store(sum > 0 ? natural + logf(sum) : nothing, at[0], at[1], at[2]);
+      const float low = F::biased ? row.top[m][half] : row.top[m][half] * unit;
+      args.to.lse.store(sum > 0 ? low * ln_2 + logf(sum) : nothing, at[0], at[1], at[2]);
     }
     FOCI_UNROLL
     for (int n = 0; n < F::width / 8; ++n) {
@@ -392,7 +349,7 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
   load_tile<typename F::Q, F::threads>(memory + F::q_at, q, block.first);
   load(tile, 0);
   commit_copies();
-  if (F::biased) write_bias(KeyBias(folded, block, tile * F::keys + thread), 0);
+  if (F::biased) write_bias(KeyBias(folded, at, block.h, block.g, tile * F::keys + thread), 0);
 
   const Address q_mine = memory + F::q_at + F::Q::along() + mine * F::Q::panel * 2;
   const Address k_mine = memory + F::k_at + F::K::across();
@@ -413,7 +370,7 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
     if (more) load(tile - 1, slot ^ 1);
     commit_copies();
     const int next = F::biased && more && thread < F::keys ? (tile - 1) * F::keys + thread : -1;
-    KeyBias next_bias(folded, block, F::biased ? next : -1);
+    KeyBias next_bias(folded, at, block.h, block.g, F::biased ? next : -1);
     const Address stage = slot * F::stage;
     typename F::Scores s;
     score<F>(s, q_mine, k_mine + stage, q_held);
@@ -458,9 +415,10 @@ void launch_forward(ForwardArgs args, Stream stream) {
 template <DType type, int width>
 void choose_forward(const ForwardArgs& args, Stream stream) {
   const Rows& to = args.to;
-  if (to.concentration || to.effective_keys || to.entropy || to.largest || to.largest_at) {
+  if (to.concentration.data || to.effective_keys.data || to.entropy.data || to.largest.data ||
+      to.largest_at.data) {
     launch_forward<type, width, true, true>(args, stream);
-  } else if (args.folded.key_bias || args.folded.key_mask) {
+  } else if (args.folded.key_bias.data || args.folded.key_mask.data) {
     launch_forward<type, width, true, false>(args, stream);
   } else {
     launch_forward<type, width, false, false>(args, stream);
@@ -485,19 +443,13 @@ void choose_width(const ForwardArgs& args, Stream stream) {
   }
 }
 
-/// Rows whose numbers lie side by side and begin at multiples of 16 bytes.
-bool in_pieces(const Field& field) {
-  bool aligned = reinterpret_cast<std::uintptr_t>(field.data) % 16 == 0 && field.strides[3] == 1;
-  for (int axis = 0; axis < 3; ++axis) aligned = aligned && field.strides[axis] % 8 == 0;
-  return aligned;
-}
-
 }  // namespace
 
 bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Field& o) {
   const DType type = folded.q.dtype;
   if (type != DType::bf16 && type != DType::f16) return false;
   if (folded.score != Score::product || folded.spans || !(folded.scale > 0)) return false;
+  if (shape.longest_m < 2) return false;  // a lone weight is exactly 1, which here it nearly is
   for (const int width : {shape.D, shape.E}) {
     if (width % 8 != 0 || width < 8 || width > 256) return false;
   }

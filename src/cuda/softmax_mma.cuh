@@ -13,6 +13,26 @@ bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Field& o
 /// o, lse and the statistics that are asked for.
 void softmax_mma_forward(const Shape& shape, const Folded& folded, const Rows& to, Stream stream);
 
+/// Whether softmax_mma_backward takes it: in addition d_o and o lie like q.
+bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Saved& saved);
+
+/// repeatable: the same bits every time, for a second look at every pair of query and key.
+enum class Order { any, repeatable };
+
+/// Room for the sums of dq that blocks of keys add to in any order.
+class SoftmaxMmaScratch {
+ public:
+  SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order);
+  float* dq() const { return dq_; }
+
+ private:
+  float* dq_ = nullptr;
+};
+
+/// dq, dk, dv and dkey_bias, those that are asked for; saved.delta is written first.
+void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved& saved,
+                          const Sinks& to, const SoftmaxMmaScratch& scratch, Stream stream);
+
 /// Head sizes that have kernels of their own; others run in the next one, filled up with zeros.
 constexpr int softmax_mma_width(int D, int E) {
   const int most = D > E ? D : E;

@@ -44,13 +44,15 @@ Folded folded_of(const Setting& set, const Made& made) {
 }
 
 Rows rows_of(const Outputs& to) {
-  return {.o = Field(to.o),
-          .lse = Field(to.lse),
-          .concentration = Field(to.concentration),
-          .effective_keys = Field(to.effective_keys),
-          .entropy = Field(to.entropy),
-          .largest = Field(to.largest),
-          .largest_at = Field(to.largest_at)};
+  Rows rows;
+  rows.o = Field(to.o);
+  rows.lse = Field(to.lse);
+  rows.concentration = Field(to.concentration);
+  rows.effective_keys = Field(to.effective_keys);
+  rows.entropy = Field(to.entropy);
+  rows.largest = Field(to.largest);
+  rows.largest_at = Field(to.largest_at);
+  return rows;
 }
 
 Options options_of(const Setting& set) {
@@ -79,40 +81,73 @@ Three drawn(const Setting& set, std::uint64_t seed) {
   return three;
 }
 
-/// One setting on a few draws, with statistics and without.
-void expect_rule(const Setting& set) {
-  Rule rule;
+/// Gradients by way of o and lse of the forward pass, which are there.
+void run_backward(const Setting& set, Made& made, const Outputs& saved, Order order) {
+  const Shape shape = shape_of(set);
+  const Gradients to = all_gradients(made, options_of(set));
+  std::vector<float> delta(std::size_t(set.c.B * set.c.H * set.c.N), NAN);
+  Arena counted;
+  SoftmaxMmaScratch(counted, shape, order);
+  std::vector<std::byte> memory(counted.used() + Arena::alignment, std::byte(0xff));
+  Arena arena(memory);
+  const SoftmaxMmaScratch scratch(arena, shape, order);
+  const Folded folded = folded_of(set, made);
+  Saved from;
+  from.d_o = Field(to.d_o);
+  from.o = Field(saved.o);
+  from.lse = Field(saved.lse);
+  from.delta = delta.data();
+  ASSERT_TRUE(softmax_mma_serves(shape, folded, from)) << described(set);
+  Sinks sinks;
+  sinks.dq = Field(to.dq);
+  sinks.dk = Field(to.dk);
+  sinks.dv = Field(to.dv);
+  sinks.dkey_bias = Field(to.dkey_bias);
+  softmax_mma_backward(shape, folded, from, sinks, scratch, nullptr);
+}
+
+/// One draw: with statistics and without, dq in any order and in one.
+void draw(Rule& rule, const Setting& set, std::uint64_t seed) {
   const Shape shape = shape_of(set);
   const Options how = options_of(set);
-  for (std::uint64_t seed = 1; seed <= (set.c.N * set.c.M > 4000 ? 1 : 4); ++seed) {
-    Three three = drawn(set, seed);
-    three.answer(how);
-    const Outputs to = all_outputs(three.ours, how);
-    const Folded folded = folded_of(set, three.ours);
-    ASSERT_TRUE(softmax_mma_serves(shape, folded, Field(to.o))) << described(set);
-    softmax_mma_forward(shape, folded, rows_of(to), nullptr);
-    for (const char* name : {"dq", "dk", "dv", "dv_prev", "dkey_bias"}) {
-      if (three.exact.find(name))
-        three.ours.put(name, Tensor::copy(three.naive[name], three.naive[name].view().dtype));
-    }
-    rule.add(three.ours, three.naive, three.exact);
-    if (set.size >= 1) {  // below, weights are equal but for rounding
-      EXPECT_EQ(three.ours["largest_at"].values(), three.naive["largest_at"].values())
-          << described(set);
-    }
-    Made again(set.c, seed, set.dtype, set.size);
-    const View o = again.fresh("o", {set.c.B, set.c.H, set.c.N, set.c.E}, set.dtype);
-    softmax_mma_forward(shape, folded, {.o = Field(o)}, nullptr);
-    three.ours.put("o", Tensor::copy(o, set.dtype));
-    rule.add(three.ours, three.naive, three.exact);
+  Three three = drawn(set, seed);
+  three.answer(how);
+  const Outputs to = all_outputs(three.ours, how);
+  const Folded folded = folded_of(set, three.ours);
+  ASSERT_TRUE(softmax_mma_serves(shape, folded, Field(to.o))) << described(set);
+  softmax_mma_forward(shape, folded, rows_of(to), nullptr);
+  run_backward(set, three.ours, to, Order::any);
+  three.ours.put("dv_prev", Tensor::copy(three.naive["dv_prev"], set.dtype));
+  rule.add(three.ours, three.naive, three.exact);
+  if (set.size >= 1) {  // below, weights are equal but for rounding
+    EXPECT_EQ(three.ours["largest_at"].values(), three.naive["largest_at"].values())
+        << described(set);
   }
+  const Outputs again{.o = three.ours.fresh("o", {set.c.B, set.c.H, set.c.N, set.c.E}, set.dtype),
+                      .lse = to.lse};
+  Rows alone;
+  alone.o = Field(again.o);
+  softmax_mma_forward(shape, folded, alone, nullptr);
+  run_backward(set, three.ours, again, Order::repeatable);
+  three.ours.put("dv_prev", Tensor::copy(three.naive["dv_prev"], set.dtype));
+  rule.add(three.ours, three.naive, three.exact);
+}
+
+/// Where few draws do not decide, many do: in a few numbers the naive formula may be right by luck.
+void expect_rule(const Setting& set) {
+  const std::uint64_t few = set.c.N * set.c.M * set.c.D > 40000 ? 1 : 2;
+  Rule rule;
+  for (std::uint64_t seed = 1; seed <= 12 * few && (seed <= few || !rule.holds()); ++seed)
+    draw(rule, set, seed);
   rule.expect(described(set));
 }
 
 TEST(CudaSoftmaxMma, follows_ref_around_its_tiles) {
+  const std::pair<int, int> sizes[] = {{1, 2}, {130, 65}, {1, 70}, {33, 17}, {20, 129}};
   int turn = 0;
-  for (const std::int64_t D : {8, 16, 24, 64, 96, 128, 200, 256}) {
-    for (const auto& [N, M] : {std::pair{1, 1}, {1, 70}, {33, 17}, {130, 65}, {20, 129}}) {
+  for (const std::int64_t D : {8, 24, 64, 96, 128, 256}) {
+    for (int i = 0; i < (D > 96 ? 2 : 3); ++i) {
+      const auto [N, M] = sizes[turn % 5];
       Setting set{.c = {"", 1, 2, 1, N, M, D, D}};
       set.dtype = ++turn % 2 ? DType::bf16 : DType::f16;
       set.causal = turn / 2 % 2;
@@ -123,7 +158,7 @@ TEST(CudaSoftmaxMma, follows_ref_around_its_tiles) {
 }
 
 TEST(CudaSoftmaxMma, follows_ref_where_values_have_another_width) {
-  for (const auto& [D, E] : {std::pair{8, 64}, {64, 40}, {16, 128}}) {
+  for (const auto& [D, E] : {std::pair{8, 64}, {64, 40}, {24, 96}}) {
     expect_rule({.c = {"", 1, 2, 2, 40, 70, D, E}, .causal = true});
     expect_rule({.c = {"", 1, 2, 2, 40, 70, D, E}, .dtype = DType::f16, .bias_heads = 2});
   }

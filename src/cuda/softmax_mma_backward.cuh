@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of the backward pass of softmax on tensor cores share: their arguments, where
+// the sums of dq lie, stores of pairs.
+#pragma once
+
+#include "cuda/softmax_tiles.cuh"
+
+namespace foci::cuda {
+
+struct GradientArgs {
+  Shape shape;
+  Folded folded;
+  Saved saved;
+  Sinks to;
+  float* dq =
+      nullptr;  // sums of dq, (H, dq_tiles) of (queries, width); absent: no one adds to them
+  std::int64_t dq_tiles = 0;
+  int tiles = 0;    // of a kernel's own in the longest sequence
+  int batch = 0;    // axis 0 of the tensors
+  int width = 0;    // columns that kernels have
+  int queries = 0;  // of a tile
+};
+
+/// Of a tile of queries in the sums of dq.
+constexpr int accumulated_queries(int width) { return width <= 128 ? 64 : 32; }
+
+/// Packed sequences begin at a tile of their own, which leaves at most one more a sequence.
+FOCI_DEVICE std::int64_t dq_tile_at(const GradientArgs& args, int s, int h, int tile) {
+  const Shape& shape = args.shape;
+  const std::int64_t before = shape.q_offsets
+                                  ? shape.q_offsets[s] / args.queries + s
+                                  : std::int64_t(s) * ((shape.N + args.queries - 1) / args.queries);
+  return (h * args.dq_tiles + before + tile) * (args.queries * args.width);
+}
+
+FOCI_DEVICE std::int64_t delta_at(const Shape& shape, const Place& at, int h, int token) {
+  return (std::int64_t(at.b) * shape.H + h) * shape.N + token;
+}
+
+/// The keys of a block.
+struct KeyBlock {
+  Place at;
+  int s, g, first;
+  float scale;
+
+  FOCI_DEVICE KeyBlock(const GradientArgs& args, int index, int keys) {
+    first = index % args.tiles * keys;  // causal: the longest first
+    g = index / args.tiles % args.shape.G;
+    s = index / args.tiles / args.shape.G;
+    at = args.shape.place(s);
+    scale = scale_of(args.folded, args.shape, s, g);
+  }
+};
+
+/// to[0..3] += x, in any order with others.
+FOCI_DEVICE void add_four(float* to, const float (&x)[4]) {
+#if defined(FOCI_EMULATED) || __CUDA_ARCH__ < 900
+  for (int i = 0; i < 4; ++i) atomicAdd(to + i, x[i]);
+#else
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]),
+               "f"(x[2]), "f"(x[3])
+               : "memory");
+#endif
+}
+
+/// Two neighbours at an even column, in one store where they lie so.
+FOCI_DEVICE void store_pair(const Field& to, std::int64_t at, float x, float y) {
+  const std::size_t size = to.dtype == DType::f32 ? 4 : 2;
+  const auto address = reinterpret_cast<std::uintptr_t>(to.data) + std::uintptr_t(at) * size;
+  if (to.strides[3] != 1 || address % (2 * size) != 0) {
+    to.store_at(at, x);
+    to.store_at(at + to.strides[3], y);
+  } else if (to.dtype == DType::f32) {
+    *reinterpret_cast<float2*>(address) = make_float2(x, y);
+  } else {
+    *reinterpret_cast<unsigned*>(address) =
+        to.dtype == DType::bf16 ? pack<DType::bf16>(x, y) : pack<DType::f16>(x, y);
+  }
+}
+
+/// saved.delta from weights and values as the other kernels make them.
+void softmax_mma_deltas(const GradientArgs& args, Stream stream);
+/// dq alone, each from one block that walks over the keys in order.
+void softmax_mma_queries(const GradientArgs& args, Stream stream);
+
+}  // namespace foci::cuda
