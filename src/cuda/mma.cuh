@@ -202,7 +202,9 @@ FOCI_DEVICE void load_tile(Address to, const Lines& from, int first) {
     }
     return;
   }
-  FOCI_UNROLL
+#ifndef FOCI_EMULATED
+#pragma unroll 1  // unrolled, its addresses fill the registers of the loop around it
+#endif
   for (int i = 0; i < rounds; ++i) {
     const int row = (thread + i * threads) / pieces, piece = (thread + i * threads) % pieces;
     if (row >= T::rows) break;

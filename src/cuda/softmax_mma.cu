@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax over bf16 and f16, forward: a block has 64 or 128 queries, a warp 16 or 32 of them, and
-// walks over tiles of keys from the last that it sees to the first. Scores, weights and o stay in
-// registers; the keys and values of the next tile are on their way while one is worked on.
+// Softmax over bf16 and f16, forward: a block has 64 or 128 queries, a warp 16
+// or 32 of them, and walks over tiles of keys from the last that it sees to the
+// first. Scores, weights and o stay in registers; the keys and values of the
+// next tile are on their way while one is worked on.
 #include "cuda/softmax_mma.cuh"
 
 #include "cuda/softmax_tiles.cuh"
@@ -44,7 +45,8 @@ template <class F>
 struct RowState {
   float top[F::rows][2];  // so far, as scores are: times `unit` in powers of two
   float sum[F::rows][2];  // this lane's part
-  // Statistics, this lane's part: sums of p^2 and p log2 p, keys seen, the largest score and where.
+  // Statistics, this lane's part: sums of p^2 and p log2 p, keys seen, the
+  // largest score and where.
   float squares[F::rows][2], logs[F::rows][2], best[F::rows][2];
   int seen[F::rows][2], best_at[F::rows][2];
 
@@ -138,7 +140,8 @@ FOCI_DEVICE void add_bias(typename F::Scores& s, const float* bias, float unit) 
   }
 }
 
-/// Hides the keys of the tile from the rows that do not reach them: reach[m][half] of its keys.
+/// Hides the keys of the tile from the rows that do not reach them:
+/// reach[m][half] of its keys.
 template <class F>
 FOCI_DEVICE void hide(typename F::Scores& s, const int (&reach)[F::rows][2]) {
   FOCI_UNROLL
@@ -153,8 +156,9 @@ FOCI_DEVICE void hide(typename F::Scores& s, const int (&reach)[F::rows][2]) {
   }
 }
 
-/// What a row's statistics learn from a tile before its scores become weights. (keys) ones and
-/// zeros at `kept`; best_at counts from the sequence's first key, as `first` does.
+/// What a row's statistics learn from a tile before its scores become weights.
+/// (keys) ones and zeros at `kept`; best_at counts from the sequence's first
+/// key, as `first` does.
 template <class F>
 FOCI_DEVICE void look(RowState<F>& row, const typename F::Scores& s, const float* kept,
                       const int (&reach)[F::rows][2], int first) {
@@ -175,56 +179,85 @@ FOCI_DEVICE void look(RowState<F>& row, const typename F::Scores& s, const float
   }
 }
 
-/// Scores become weights 2^(unit (s - top)); o and the sums so far follow where top grows.
+/// Where a tile moves the rows: weights are 2^(unit s - low), and o shrinks.
+template <class F>
+struct Move {
+  float low[F::rows][2], shrink[F::rows][2];
+};
+
+/// Row maxima, and what follows from those that grow.
+template <class F>
+FOCI_DEVICE void raise(Move<F>& move, RowState<F>& row, const typename F::Scores& s, float unit) {
+  FOCI_UNROLL
+  for (int i = 0; i < 2 * F::rows; ++i) {
+    const int m = i / 2, half = i % 2;
+    const float before = row.top[m][half];
+    float top = before;
+    FOCI_UNROLL
+    for (int n = 0; n < F::keys / 8; ++n)
+      top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+    top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+    const float low = top == nothing ? 0.0f : top * unit;
+    const bool exact = !F::biased && fabsf(low) > far;
+    const float grown = exact ? (before - top) * unit : before * unit - low;  // never above 0
+    const float shrink = power_of_two(grown);
+    if (F::statistics) {
+      const float moved = shrink > 0 ? grown * row.sum[m][half] : 0.0f;
+      row.logs[m][half] = shrink * (row.logs[m][half] + moved);
+      row.squares[m][half] *= shrink * shrink;
+    }
+    row.top[m][half] = top;
+    row.sum[m][half] *= shrink;
+    move.low[m][half] = low;
+    move.shrink[m][half] = shrink;
+  }
+}
+
+/// Takes the maximum from the scores of rows far from 0.
+template <class F>
+FOCI_DEVICE void lower(Move<F>& move, const RowState<F>& row, typename F::Scores& s) {
+  float most = 0;
+  FOCI_UNROLL
+  for (int i = 0; i < 2 * F::rows; ++i) most = fmaxf(most, fabsf(move.low[i / 2][i % 2]));
+  if (most <= far) return;
+  FOCI_UNROLL
+  for (int i = 0; i < 2 * F::rows; ++i) {
+    const int m = i / 2, half = i % 2;
+    if (fabsf(move.low[m][half]) <= far) continue;
+    move.low[m][half] = 0;
+    FOCI_UNROLL
+    for (int j = 0; j < F::keys / 4; ++j) s[m][j / 2][2 * half + j % 2] -= row.top[m][half];
+  }
+}
+
+/// Scores become weights.
 template <class F>
 FOCI_DEVICE void weigh(RowState<F>& row, typename F::Scores& s, typename F::Sums& o, float unit) {
+  Move<F> move;
+  raise<F>(move, row, s, unit);
+  if constexpr (!F::biased) lower<F>(move, row, s);
   FOCI_UNROLL
-  for (int m = 0; m < F::rows; ++m) {
+  for (int i = 0; i < 2 * F::rows; ++i) {
+    const int m = i / 2, half = i % 2;
+    const float low = move.low[m][half], shrink = move.shrink[m][half];
+    float sum = row.sum[m][half];
     FOCI_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      float top = row.top[m][half];
-      FOCI_UNROLL
-      for (int n = 0; n < F::keys / 8; ++n)
-        top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      float low = top == nothing ? 0.0f : top * unit;
-      const float before = row.top[m][half];
-      float grown = before * unit - low;  // never above 0
-      if (!F::biased && fabsf(low) > far) {
-        grown = (before - top) * unit;
-        FOCI_UNROLL
-        for (int n = 0; n < F::keys / 8; ++n) {
-          s[m][n][2 * half] -= top;
-          s[m][n][2 * half + 1] -= top;
-        }
-        low = 0;
-      }
-      const float shrink = power_of_two(grown);
+    for (int j = 0; j < F::keys / 4; ++j) {
+      float& x = s[m][j / 2][2 * half + j % 2];
+      const float power = F::biased ? x - low : fmaf(x, unit, -low);
+      x = power_of_two(power);
+      sum += x;
       if (F::statistics) {
-        const float moved = shrink > 0 ? grown * row.sum[m][half] : 0.0f;
-        row.logs[m][half] = shrink * (row.logs[m][half] + moved);
-        row.squares[m][half] *= shrink * shrink;
+        row.squares[m][half] = fmaf(x, x, row.squares[m][half]);
+        row.logs[m][half] += x > 0 ? x * power : 0.0f;
       }
-      row.top[m][half] = top;
-      float sum = row.sum[m][half] * shrink;
-      FOCI_UNROLL
-      for (int i = 0; i < F::keys / 4; ++i) {
-        float& x = s[m][i / 2][2 * half + i % 2];
-        const float power = F::biased ? x - low : fmaf(x, unit, -low);
-        x = power_of_two(power);
-        sum += x;
-        if (F::statistics) {
-          row.squares[m][half] = fmaf(x, x, row.squares[m][half]);
-          row.logs[m][half] += x > 0 ? x * power : 0.0f;
-        }
-      }
-      row.sum[m][half] = sum;
-      FOCI_UNROLL
-      for (int n = 0; n < F::width / 8; ++n) {
-        o[m][n][2 * half] *= shrink;
-        o[m][n][2 * half + 1] *= shrink;
-      }
+    }
+    row.sum[m][half] = sum;
+    FOCI_UNROLL
+    for (int n = 0; n < F::width / 8; ++n) {
+      o[m][n][2 * half] *= shrink;
+      o[m][n][2 * half + 1] *= shrink;
     }
   }
 }
@@ -279,7 +312,8 @@ struct Block {
   }
 };
 
-/// o and lse, o by way of the shared memory in which q was: whole pieces of 16 bytes go out.
+/// o and lse, o by way of the shared memory in which q was: whole pieces of 16
+/// bytes go out.
 template <class F>
 FOCI_DEVICE void finish(const ForwardArgs& args, RowState<F>& row, typename F::Sums& o) {
   const Block block(args, block_index(), F::queries);

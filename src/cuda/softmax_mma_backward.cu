@@ -11,33 +11,27 @@ namespace {
 
 /// How a block goes about it: warps along keys and queries of the scores; along
 /// keys and columns of dk and dv; along queries and columns of dq.
-template <DType type_, int width_, bool biased_> struct Backward {
+template <DType type_, int width_, bool biased_>
+struct Backward {
   static constexpr DType type = type_;
   static constexpr int width = width_;
   static constexpr bool biased = biased_;
   static constexpr int key_warps = 4, query_warps = width <= 64 ? 1 : 2;
   static constexpr int warps = key_warps * query_warps, threads = warps * warp;
-  static constexpr int rows = width <= 128 ? 2 : 1; // of 16 keys, a warp's
-  static constexpr int keys = key_warps * rows * 16,
-                       queries = accumulated_queries(width);
-  static constexpr int span =
-      query_warps == 1 ? 32 : queries / query_warps;  // queries at a time
-  static constexpr int columns = width / query_warps; // of dk and dv
-  static constexpr int dq_columns = width == 16   ? 16
-                                    : width == 96 ? 48
-                                                  : width * 2 / warps;
-  static constexpr int dq_rows =
-      queries / 16 * (width / dq_columns) / warps; // of 16 queries
+  static constexpr int rows = width <= 128 ? 2 : 1;  // of 16 keys, a warp's
+  static constexpr int keys = key_warps * rows * 16, queries = accumulated_queries(width);
+  static constexpr int span = query_warps == 1 ? 32 : queries / query_warps;  // queries at a time
+  static constexpr int columns = width / query_warps;                         // of dk and dv
+  static constexpr int dq_columns = width == 16 ? 16 : width == 96 ? 48 : width * 2 / warps;
+  static constexpr int dq_rows = queries / 16 * (width / dq_columns) / warps;  // of 16 queries
 
-  using K = Tile<keys, width>;    // and of values
-  using Q = Tile<queries, width>; // and of d_o
-  using P = Tile<keys, queries>;  // and of ds
-  static constexpr Address k_at = 0, v_at = K::bytes, q_at = 2 * K::bytes,
-                           stage = 2 * Q::bytes;
+  using K = Tile<keys, width>;     // and of values
+  using Q = Tile<queries, width>;  // and of d_o
+  using P = Tile<keys, queries>;   // and of ds
+  static constexpr Address k_at = 0, v_at = K::bytes, q_at = 2 * K::bytes, stage = 2 * Q::bytes;
   static constexpr Address ds_at = q_at + 2 * stage;
   static constexpr Address p_at = ds_at + P::bytes;
-  static constexpr Address rows_at =
-      p_at + (query_warps > 1 ? P::bytes : 0); // lse and delta
+  static constexpr Address rows_at = p_at + (query_warps > 1 ? P::bytes : 0);  // lse and delta
   static constexpr std::size_t bytes = rows_at + 2 * 2 * queries * 4;
 
   using Scores = float[rows][span / 8][4];
@@ -45,28 +39,25 @@ template <DType type_, int width_, bool biased_> struct Backward {
 };
 
 /// Where the warp and its lanes stand.
-template <class B> struct Stand {
+template <class B>
+struct Stand {
   Address memory = shared_address();
-  int key = int(threadIdx.x) / warp % B::key_warps * 16 *
-            B::rows; // its first, in the tile
-  int part =
-      int(threadIdx.x) / warp / B::key_warps; // of queries and of columns
+  int key = int(threadIdx.x) / warp % B::key_warps * 16 * B::rows;  // its first, in the tile
+  int part = int(threadIdx.x) / warp / B::key_warps;                // of queries and of columns
 };
 
 /// s = x y' over all columns: x (keys), y (queries)
 template <class B>
-FOCI_DEVICE void cross(typename B::Scores &s, Address x, Address y) {
+FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
   FOCI_UNROLL
   for (int i = 0; i < B::rows * B::span / 2; ++i)
     s[i / (B::span / 2)][i / 4 % (B::span / 8)][i % 4] = 0;
   FOCI_UNROLL
   for (int step = 0; step < B::width / 16; ++step) {
-    const Address x_here = B::K::beside(x, step),
-                  y_here = B::Q::beside(y, step);
+    const Address x_here = B::K::beside(x, step), y_here = B::Q::beside(y, step);
     unsigned a[B::rows][4];
     FOCI_UNROLL
-    for (int m = 0; m < B::rows; ++m)
-      B::K::template operands<false>(a[m], x_here, 16 * m);
+    for (int m = 0; m < B::rows; ++m) B::K::template operands<false>(a[m], x_here, 16 * m);
     FOCI_UNROLL
     for (int n = 0; n < B::span / 16; ++n) {
       unsigned b[4];
@@ -83,18 +74,15 @@ FOCI_DEVICE void cross(typename B::Scores &s, Address x, Address y) {
 /// sums += left y, y (queries) from `first_column` on; left(a, m, step) gives
 /// 16 keys by 16 queries
 template <class B, int steps, class Left>
-FOCI_DEVICE void sum_up(typename B::Sums &sums, Address y, int first_column,
-                        const Left &left) {
+FOCI_DEVICE void sum_up(typename B::Sums& sums, Address y, int first_column, const Left& left) {
   Address y_here[B::columns / 16];
   FOCI_UNROLL
-  for (int n = 0; n < B::columns / 16; ++n)
-    y_here[n] = B::Q::beside(y, first_column / 16 + n);
+  for (int n = 0; n < B::columns / 16; ++n) y_here[n] = B::Q::beside(y, first_column / 16 + n);
   FOCI_UNROLL
   for (int step = 0; step < steps; ++step) {
     unsigned a[B::rows][4];
     FOCI_UNROLL
-    for (int m = 0; m < B::rows; ++m)
-      left(a[m], m, step);
+    for (int m = 0; m < B::rows; ++m) left(a[m], m, step);
     FOCI_UNROLL
     for (int n = 0; n < B::columns / 16; ++n) {
       unsigned b[4];
@@ -110,27 +98,37 @@ FOCI_DEVICE void sum_up(typename B::Sums &sums, Address y, int first_column,
 
 /// Scores become weights 2^(unit s + bias - lse), lse of the lane's columns.
 template <class B>
-FOCI_DEVICE void weigh(typename B::Scores &s, const float *lse,
-                       const float (&bias)[B::rows][2], float unit) {
+FOCI_DEVICE void weigh(typename B::Scores& s, const float* lse, const float (&bias)[B::rows][2],
+                       float unit) {
+  float off[B::span / 8][2];
+  bool any_far = false;
   FOCI_UNROLL
   for (int n = 0; n < B::span / 8; ++n) {
-    const float2 pair =
-        *reinterpret_cast<const float2 *>(lse + 8 * n + 2 * (lane() % 4));
+    const float2 pair = *reinterpret_cast<const float2*>(lse + 8 * n + 2 * (lane() % 4));
+    off[n][0] = pair.x;
+    off[n][1] = pair.y;
+    any_far = any_far || is_far(pair.x) || is_far(pair.y);
+  }
+  const auto each = [&](const auto& weight) {
     FOCI_UNROLL
-    for (int i = 0; i < 4 * B::rows; ++i) {
-      const int m = i / 4;
+    for (int i = 0; i < B::rows * B::span / 2; ++i) {
+      const int m = i / (B::span / 2), n = i / 4 % (B::span / 8);
       s[m][n][i % 4] =
-          weight_of(s[m][n][i % 4], unit, B::biased ? bias[m][i % 4 / 2] : 0.0f,
-                    i % 2 ? pair.y : pair.x);
+          weight(s[m][n][i % 4], unit, B::biased ? bias[m][i % 4 / 2] : 0.0f, off[n][i % 2]);
     }
+  };
+  if (any_far) {
+    each([](float x, float u, float b, float l) { return far_weight_of(x, u, b, l); });
+  } else {
+    each([](float x, float u, float b, float l) { return weight_of(x, u, b, l); });
   }
 }
 
 /// No weight where a query does not see a key. first_key and first_query of
 /// this lane's scores.
 template <class B>
-FOCI_DEVICE void hide(typename B::Scores &p, const Shape &shape,
-                      const Place &at, int first_key, int first_query) {
+FOCI_DEVICE void hide(typename B::Scores& p, const Shape& shape, const Place& at, int first_key,
+                      int first_query) {
   FOCI_UNROLL
   for (int m = 0; m < B::rows; ++m) {
     FOCI_UNROLL
@@ -138,8 +136,7 @@ FOCI_DEVICE void hide(typename B::Scores &p, const Shape &shape,
       FOCI_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int reach = shape.reach(at, first_query + 8 * n + i % 2);
-        if (first_key + 16 * m + 8 * (i / 2) >= reach)
-          p[m][n][i] = 0;
+        if (first_key + 16 * m + 8 * (i / 2) >= reach) p[m][n][i] = 0;
       }
     }
   }
@@ -147,19 +144,17 @@ FOCI_DEVICE void hide(typename B::Scores &p, const Shape &shape,
 
 /// da becomes ds = p (da - delta); dbias gets its sums.
 template <class B>
-FOCI_DEVICE void pull(typename B::Scores &da, const typename B::Scores &p,
-                      const float *delta, float (&dbias)[B::rows][2]) {
+FOCI_DEVICE void pull(typename B::Scores& da, const typename B::Scores& p, const float* delta,
+                      float (&dbias)[B::rows][2]) {
   FOCI_UNROLL
   for (int n = 0; n < B::span / 8; ++n) {
-    const float2 pair =
-        *reinterpret_cast<const float2 *>(delta + 8 * n + 2 * (lane() % 4));
+    const float2 pair = *reinterpret_cast<const float2*>(delta + 8 * n + 2 * (lane() % 4));
     FOCI_UNROLL
     for (int m = 0; m < B::rows; ++m) {
       FOCI_UNROLL
       for (int i = 0; i < 4; ++i) {
         da[m][n][i] = p[m][n][i] * (da[m][n][i] - (i % 2 ? pair.y : pair.x));
-        if (B::biased)
-          dbias[m][i / 2] += da[m][n][i];
+        if (B::biased) dbias[m][i / 2] += da[m][n][i];
       }
     }
   }
@@ -167,33 +162,29 @@ FOCI_DEVICE void pull(typename B::Scores &da, const typename B::Scores &p,
 
 /// Scores rounded into a (keys, queries) tile, at `key` and `query`.
 template <class B>
-FOCI_DEVICE void put(Address tile, const typename B::Scores &x, int key,
-                     int query) {
+FOCI_DEVICE void put(Address tile, const typename B::Scores& x, int key, int query) {
   FOCI_UNROLL
   for (int i = 0; i < B::rows * B::span / 4; ++i) {
-    const int half = i % 2, n = i / 2 % (B::span / 8),
-              m = i / 2 / (B::span / 8);
-    const Address at =
-        B::P::at(key + 16 * m + 8 * half + lane() / 4, query / 8 + n);
-    *reinterpret_cast<unsigned *>(shared_memory() + tile + at +
-                                  4 * (lane() % 4)) =
+    const int half = i % 2, n = i / 2 % (B::span / 8), m = i / 2 / (B::span / 8);
+    const Address at = B::P::at(key + 16 * m + 8 * half + lane() / 4, query / 8 + n);
+    *reinterpret_cast<unsigned*>(shared_memory() + tile + at + 4 * (lane() % 4)) =
         pack<B::type>(x[m][n][2 * half], x[m][n][2 * half + 1]);
   }
 }
 
 /// x as the left side of a product: 16 keys by 16 queries.
 template <class B>
-FOCI_DEVICE void take(unsigned (&a)[4], const typename B::Scores &x, int m,
-                      int step) {
+FOCI_DEVICE void take(unsigned (&a)[4], const typename B::Scores& x, int m, int step) {
   FOCI_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const float *pair = x[m][2 * step + i / 2] + 2 * (i % 2);
+    const float* pair = x[m][2 * step + i / 2] + 2 * (i % 2);
     a[i] = pack<B::type>(pair[0], pair[1]);
   }
 }
 
 /// What a block holds of its keys.
-template <class B> struct KeySums {
+template <class B>
+struct KeySums {
   typename B::Sums dk, dv;
   float dbias[B::rows][2], bias[B::rows][2];
 
@@ -207,44 +198,38 @@ template <class B> struct KeySums {
   }
   FOCI_DEVICE void forget() {
     FOCI_UNROLL
-    for (int i = 0; i < 2 * B::rows; ++i)
-      dbias[i / 2][i % 2] = 0;
+    for (int i = 0; i < 2 * B::rows; ++i) dbias[i / 2][i % 2] = 0;
   }
 };
 
 /// Weights of the warp's keys for a tile of queries, and what follows from them
 /// but dq.
 template <class B>
-FOCI_DEVICE void meet(KeySums<B> &sums, const GradientArgs &args,
-                      const KeyBlock &block, const Stand<B> &stand, int slot,
-                      int first_query) {
-  const Address q = stand.memory + B::q_at + slot * B::stage,
-                d_o = q + B::Q::bytes;
+FOCI_DEVICE void meet(KeySums<B>& sums, const GradientArgs& args, const KeyBlock& block,
+                      const Stand<B>& stand, int slot, int first_query) {
+  const Address q = stand.memory + B::q_at + slot * B::stage, d_o = q + B::Q::bytes;
   const Address mine = B::K::along() + stand.key * B::K::panel * 2;
-  const auto *lse =
-      reinterpret_cast<const float *>(shared_memory() + B::rows_at) +
-      slot * 2 * B::queries;
+  const auto* lse =
+      reinterpret_cast<const float*>(shared_memory() + B::rows_at) + slot * 2 * B::queries;
   FOCI_UNROLL
   for (int span = 0; span < B::queries; span += B::query_warps * B::span) {
     const int query = span + stand.part * B::span;
     const Address below = query * B::Q::panel * 2;
     typename B::Scores p, ds;
     cross<B>(p, stand.memory + B::k_at + mine, q + B::Q::across() + below);
+    cross<B>(ds, stand.memory + B::v_at + mine, d_o + B::Q::across() + below);
     weigh<B>(p, lse + query, sums.bias, block.scale * log2_e);
     const int last = block.first + B::keys;
-    if (last > block.at.M ||
-        last > args.shape.reach(block.at, first_query + query))
+    if (last > block.at.M || last > args.shape.reach(block.at, first_query + query))
       hide<B>(p, args.shape, block.at, block.first + stand.key + lane() / 4,
               first_query + query + 2 * (lane() % 4));
-    cross<B>(ds, stand.memory + B::v_at + mine, d_o + B::Q::across() + below);
     pull<B>(ds, p, lse + B::queries + query, sums.dbias);
     put<B>(B::ds_at, ds, stand.key, query);
     if constexpr (B::query_warps > 1) {
       put<B>(B::p_at, p, stand.key, query);
     } else {
-      const auto left = [](const typename B::Scores &x) {
-        return
-            [&x](unsigned(&a)[4], int m, int step) { take<B>(a, x, m, step); };
+      const auto left = [](const typename B::Scores& x) {
+        return [&x](unsigned(&a)[4], int m, int step) { take<B>(a, x, m, step); };
       };
       sum_up<B, B::span / 16>(sums.dv, d_o + B::Q::along() + below, 0, left(p));
       sum_up<B, B::span / 16>(sums.dk, q + B::Q::along() + below, 0, left(ds));
@@ -254,27 +239,25 @@ FOCI_DEVICE void meet(KeySums<B> &sums, const GradientArgs &args,
 
 /// dk and dv where a warp has half of the columns, for all queries of a tile.
 template <class B>
-FOCI_DEVICE void share(KeySums<B> &sums, const Stand<B> &stand, int slot) {
+FOCI_DEVICE void share(KeySums<B>& sums, const Stand<B>& stand, int slot) {
   const Address q = stand.memory + B::q_at + slot * B::stage + B::Q::along();
-  const Address mine =
-      stand.memory + B::P::along() + stand.key * B::P::panel * 2;
+  const Address mine = stand.memory + B::P::along() + stand.key * B::P::panel * 2;
   const auto left = [&](Address tile) {
     return [from = mine + tile](unsigned(&a)[4], int m, int step) {
       B::P::template operands<false>(a, B::P::beside(from, step), 16 * m);
     };
   };
   const int first_column = stand.part * B::columns;
-  sum_up<B, B::queries / 16>(sums.dv, q + B::Q::bytes, first_column,
-                             left(B::p_at));
+  sum_up<B, B::queries / 16>(sums.dv, q + B::Q::bytes, first_column, left(B::p_at));
   sum_up<B, B::queries / 16>(sums.dk, q, first_column, left(B::ds_at));
 }
 
 /// dq of a tile of queries from the block's keys, added to `to`, (queries,
 /// width) in blocks of 16x8 as accumulators have them.
-template <class B> FOCI_DEVICE void add_dq(float *to, const Stand<B> &stand) {
+template <class B>
+FOCI_DEVICE void add_dq(float* to, const Stand<B>& stand) {
   const int index = int(threadIdx.x) / warp, wide = B::width / B::dq_columns;
-  const int first_column = index % wide * B::dq_columns,
-            first = index / wide * B::dq_rows;
+  const int first_column = index % wide * B::dq_columns, first = index / wide * B::dq_rows;
   float dq[B::dq_rows][B::dq_columns / 8][4];
   FOCI_UNROLL
   for (int i = 0; i < B::dq_rows * B::dq_columns / 2; ++i)
@@ -283,15 +266,13 @@ template <class B> FOCI_DEVICE void add_dq(float *to, const Stand<B> &stand) {
   Address k[B::dq_columns / 16];
   FOCI_UNROLL
   for (int n = 0; n < B::dq_columns / 16; ++n)
-    k[n] = B::K::beside(stand.memory + B::k_at + B::K::along(),
-                        first_column / 16 + n);
+    k[n] = B::K::beside(stand.memory + B::k_at + B::K::along(), first_column / 16 + n);
   FOCI_UNROLL
   for (int step = 0; step < B::keys / 16; ++step) {
     unsigned a[B::dq_rows][4];
     FOCI_UNROLL
     for (int m = 0; m < B::dq_rows; ++m)
-      B::P::template operands<true>(a[m], B::P::beside(ds, first + m),
-                                    16 * step);
+      B::P::template operands<true>(a[m], B::P::beside(ds, first + m), 16 * step);
     FOCI_UNROLL
     for (int n = 0; n < B::dq_columns / 16; ++n) {
       unsigned b[4];
@@ -307,9 +288,7 @@ template <class B> FOCI_DEVICE void add_dq(float *to, const Stand<B> &stand) {
   for (int m = 0; m < B::dq_rows; ++m) {
     FOCI_UNROLL
     for (int n = 0; n < B::dq_columns / 8; ++n)
-      add_four(to +
-                   ((first + m) * (B::width / 8) + first_column / 8 + n) * 128 +
-                   4 * lane(),
+      add_four(to + ((first + m) * (B::width / 8) + first_column / 8 + n) * 128 + 4 * lane(),
                dq[m][n]);
   }
 }
@@ -317,25 +296,20 @@ template <class B> FOCI_DEVICE void add_dq(float *to, const Stand<B> &stand) {
 /// Writes dbias and starts anew; the four lanes of a row have a part each, and
 /// so do the warps along queries, through shared memory at p_at, which is free.
 template <class B>
-FOCI_DEVICE void write_dbias(KeySums<B> &sums, const GradientArgs &args,
-                             const KeyBlock &block, const Stand<B> &stand,
-                             int h) {
-  auto *room = reinterpret_cast<float *>(shared_memory() + B::ds_at);
+FOCI_DEVICE void write_dbias(KeySums<B>& sums, const GradientArgs& args, const KeyBlock& block,
+                             const Stand<B>& stand, int h) {
+  auto* room = reinterpret_cast<float*>(shared_memory() + B::ds_at);
   __syncthreads();
   FOCI_UNROLL
   for (int i = 0; i < 2 * B::rows; ++i) {
     const float sum = quad_sum(sums.dbias[i / 2][i % 2]);
-    if (lane() % 4 == 0)
-      room[stand.part * B::keys + stand.key + 8 * i + lane() / 4] = sum;
+    if (lane() % 4 == 0) room[stand.part * B::keys + stand.key + 8 * i + lane() / 4] = sum;
   }
   __syncthreads();
-  for (int j = int(threadIdx.x); j < B::keys && block.first + j < block.at.M;
-       j += B::threads) {
+  for (int j = int(threadIdx.x); j < B::keys && block.first + j < block.at.M; j += B::threads) {
     float sum = 0;
-    for (int part = 0; part < B::query_warps; ++part)
-      sum += room[part * B::keys + j];
-    args.to.dkey_bias.store(sum, block.at.b,
-                            args.folded.key_head_bias ? block.g : h,
+    for (int part = 0; part < B::query_warps; ++part) sum += room[part * B::keys + j];
+    args.to.dkey_bias.store(sum, block.at.b, args.folded.key_head_bias ? block.g : h,
                             block.at.k0 + block.first + j);
   }
   __syncthreads();
@@ -344,19 +318,15 @@ FOCI_DEVICE void write_dbias(KeySums<B> &sums, const GradientArgs &args,
 
 /// Two numbers of each row of the warp's.
 template <class B>
-FOCI_DEVICE void write_sums(const Field &to, const typename B::Sums &sums,
-                            const KeyBlock &block, const Stand<B> &stand,
-                            float scale, int width) {
-  if (!to)
-    return;
+FOCI_DEVICE void write_sums(const Field& to, const typename B::Sums& sums, const KeyBlock& block,
+                            const Stand<B>& stand, float scale, int width) {
+  if (!to) return;
   FOCI_UNROLL
   for (int i = 0; i < B::rows * B::columns / 4; ++i) {
-    const int half = i % 2, n = i / 2 % (B::columns / 8),
-              m = i / 2 / (B::columns / 8);
+    const int half = i % 2, n = i / 2 % (B::columns / 8), m = i / 2 / (B::columns / 8);
     const int j = block.first + stand.key + 16 * m + 8 * half + lane() / 4;
     const int column = stand.part * B::columns + 8 * n + 2 * (lane() % 4);
-    if (j >= block.at.M || column >= width)
-      continue;
+    if (j >= block.at.M || column >= width) continue;
     store_pair(to, to.offset(block.at.b, block.g, block.at.k0 + j, column),
                scale * sums[m][n][2 * half], scale * sums[m][n][2 * half + 1]);
   }
@@ -364,25 +334,21 @@ FOCI_DEVICE void write_sums(const Field &to, const typename B::Sums &sums,
 
 /// lse and delta of a query, one a thread, on their way to shared memory; lse
 /// is +inf where there is nothing to weigh.
-template <class B> struct RowFacts {
+template <class B>
+struct RowFacts {
   float lse = INFINITY, delta = 0;
 
-  FOCI_DEVICE RowFacts(const GradientArgs &args, const Place &at, int h,
-                       int first) {
+  FOCI_DEVICE RowFacts(const GradientArgs& args, const Place& at, int h, int first) {
     static_assert(B::queries <= B::threads);
     const int row = first + int(threadIdx.x), token = at.q0 + row;
-    if (int(threadIdx.x) >= B::queries || row >= at.N)
-      return;
+    if (int(threadIdx.x) >= B::queries || row >= at.N) return;
     lse = args.saved.lse.load(at.b, h, token);
-    if (lse == nothing)
-      lse = INFINITY;
+    if (lse == nothing) lse = INFINITY;
     delta = args.saved.delta[delta_at(args.shape, at, h, token)];
   }
   FOCI_DEVICE void write(int slot) const {
-    if (int(threadIdx.x) >= B::queries)
-      return;
-    auto *to = reinterpret_cast<float *>(shared_memory() + B::rows_at) +
-               slot * 2 * B::queries;
+    if (int(threadIdx.x) >= B::queries) return;
+    auto* to = reinterpret_cast<float*>(shared_memory() + B::rows_at) + slot * 2 * B::queries;
     to[threadIdx.x] = lse;
     to[B::queries + threadIdx.x] = delta;
   }
@@ -391,73 +357,58 @@ template <class B> struct RowFacts {
 /// Every tile of queries that sees the block's keys, of every head that shares
 /// them.
 template <class B>
-FOCI_DEVICE void walk(KeySums<B> &sums, const GradientArgs &args,
-                      const KeyBlock &block, const Stand<B> &stand) {
-  const Place &at = block.at;
+FOCI_DEVICE void walk(KeySums<B>& sums, const GradientArgs& args, const KeyBlock& block,
+                      const Stand<B>& stand) {
+  const Place& at = block.at;
   const int heads = args.shape.H / args.shape.G, first_head = block.g * heads;
-  const int seen_from =
-      args.shape.causal ? max(block.first - at.first_seen, 0) : 0;
-  const int first = seen_from / B::queries; // tile of queries
+  const int seen_from = args.shape.causal ? max(block.first - at.first_seen, 0) : 0;
+  const int first = seen_from / B::queries;  // tile of queries
   const int count = max((at.N + B::queries - 1) / B::queries - first, 0);
   const auto load = [&](int turn) {
-    const int h = first_head + turn / count,
-              from = (first + turn % count) * B::queries;
+    const int h = first_head + turn / count, from = (first + turn % count) * B::queries;
     const Address to = stand.memory + B::q_at + turn % 2 * B::stage;
     load_tile<typename B::Q, B::threads>(
         to, Lines::of(args.folded.q, at.b, h, at.q0, at.N, args.shape.D), from);
     load_tile<typename B::Q, B::threads>(
-        to + B::Q::bytes,
-        Lines::of(args.saved.d_o, at.b, h, at.q0, at.N, args.shape.E), from);
+        to + B::Q::bytes, Lines::of(args.saved.d_o, at.b, h, at.q0, at.N, args.shape.E), from);
     commit_copies();
     return RowFacts<B>(args, at, h, from);
   };
-  if (count > 0)
-    load(0).write(0);
+  if (count > 0) load(0).write(0);
   for (int turn = 0; turn < count * heads; ++turn) {
     const int h = first_head + turn / count, tile = first + turn % count;
     if (B::biased && turn % count == 0) {
       FOCI_UNROLL
       for (int i = 0; i < 2 * B::rows; ++i)
         sums.bias[i / 2][i % 2] =
-            KeyBias(args.folded, at, h, block.g,
-                    block.first + stand.key + 8 * i + lane() / 4)
-                .bias;
+            KeyBias(args.folded, at, h, block.g, block.first + stand.key + 8 * i + lane() / 4).bias;
     }
     await_copies<0>();
     __syncthreads();
     const bool more = turn + 1 < count * heads;
-    const RowFacts<B> next =
-        more ? load(turn + 1) : RowFacts<B>(args, at, h, at.N);
+    const RowFacts<B> next = more ? load(turn + 1) : RowFacts<B>(args, at, h, at.N);
     meet<B>(sums, args, block, stand, turn % 2, tile * B::queries);
     next.write((turn + 1) % 2);
     __syncthreads();
-    if constexpr (B::query_warps > 1)
-      share<B>(sums, stand, turn % 2);
-    if (args.dq)
-      add_dq<B>(args.dq + dq_tile_at(args, block.s, h, tile), stand);
-    if (B::biased && args.to.dkey_bias && !args.folded.key_head_bias &&
-        turn % count == count - 1)
+    if constexpr (B::query_warps > 1) share<B>(sums, stand, turn % 2);
+    if (args.dq) add_dq<B>(args.dq + dq_tile_at(args, block.s, h, tile), stand);
+    if (B::biased && args.to.dkey_bias && !args.folded.key_head_bias && turn % count == count - 1)
       write_dbias<B>(sums, args, block, stand, h);
   }
-  if (!B::biased || !args.to.dkey_bias)
-    return;
-  if (args.folded.key_head_bias)
-    return write_dbias<B>(sums, args, block, stand, first_head);
+  if (!B::biased || !args.to.dkey_bias) return;
+  if (args.folded.key_head_bias) return write_dbias<B>(sums, args, block, stand, first_head);
   for (int h = first_head; count == 0 && h < first_head + heads; ++h)
     write_dbias<B>(sums, args, block, stand, h);
 }
 
 template <class B>
-__global__ void __launch_bounds__(B::threads)
-    softmax_backward(GradientArgs args) {
+__global__ void __launch_bounds__(B::threads) softmax_backward(GradientArgs args) {
   const KeyBlock block(args, block_index(), B::keys);
-  if (block.first >= block.at.M)
-    return;
+  if (block.first >= block.at.M) return;
   const Stand<B> stand;
-  const auto load = [&](Address to, const Field &from, int width) {
+  const auto load = [&](Address to, const Field& from, int width) {
     load_tile<typename B::K, B::threads>(
-        stand.memory + to,
-        Lines::of(from, block.at.b, block.g, block.at.k0, block.at.M, width),
+        stand.memory + to, Lines::of(from, block.at.b, block.g, block.at.k0, block.at.M, width),
         block.first);
   };
   load(B::k_at, args.folded.k, args.shape.D);
@@ -472,60 +423,50 @@ __global__ void __launch_bounds__(B::threads)
 /// delta = d_o . o, pieces of 16 bytes by as many neighbouring lanes as a row
 /// has, or more.
 __global__ void __launch_bounds__(256) softmax_deltas(GradientArgs args) {
-  const Shape &shape = args.shape;
+  const Shape& shape = args.shape;
   const int pieces = shape.E / 8;
   int lanes = 1;
-  while (lanes < pieces)
-    lanes *= 2;
-  const std::int64_t row =
-      (std::int64_t(blockIdx.x) * 256 + int(threadIdx.x)) / lanes;
+  while (lanes < pieces) lanes *= 2;
+  const std::int64_t row = (std::int64_t(blockIdx.x) * 256 + int(threadIdx.x)) / lanes;
   const std::int64_t rows = std::int64_t(args.batch) * shape.H * shape.N;
   const int piece = int(threadIdx.x) % lanes;
   float sum = 0;
   if (row < rows && piece < pieces) {
     const int token = int(row % shape.N), h = int(row / shape.N % shape.H);
     const int b = int(row / shape.N / shape.H);
-    const auto piece_of = [&](const Field &field) {
-      return *reinterpret_cast<const uint4 *>(
-          static_cast<const std::uint16_t *>(field.data) +
-          field.offset(b, h, token, 8 * piece));
+    const auto piece_of = [&](const Field& field) {
+      return *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(field.data) +
+                                             field.offset(b, h, token, 8 * piece));
     };
     const uint4 o = piece_of(args.saved.o), d_o = piece_of(args.saved.d_o);
-    const unsigned x[] = {o.x, o.y, o.z, o.w},
-                   y[] = {d_o.x, d_o.y, d_o.z, d_o.w};
+    const unsigned x[] = {o.x, o.y, o.z, o.w}, y[] = {d_o.x, d_o.y, d_o.z, d_o.w};
     const DType type = args.saved.o.dtype;
     FOCI_UNROLL
     for (int i = 0; i < 8; ++i)
       sum = fmaf(wide_of(std::uint16_t(x[i / 2] >> 16 * (i % 2)), type),
                  wide_of(std::uint16_t(y[i / 2] >> 16 * (i % 2)), type), sum);
   }
-  for (int step = 1; step < lanes; step *= 2)
-    sum += __shfl_xor_sync(~0u, sum, step);
-  if (row < rows && piece == 0)
-    args.saved.delta[row] = sum;
+  for (int step = 1; step < lanes; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  if (row < rows && piece == 0) args.saved.delta[row] = sum;
 }
 
 /// dq from its sums: a block a tile of queries.
 __global__ void __launch_bounds__(256) softmax_dq(GradientArgs args) {
-  const Shape &shape = args.shape;
-  const int index = int(blockIdx.x), tile = index % args.tiles,
-            h = index / args.tiles % shape.H;
+  const Shape& shape = args.shape;
+  const int index = int(blockIdx.x), tile = index % args.tiles, h = index / args.tiles % shape.H;
   const int s = index / args.tiles / shape.H, first = tile * args.queries;
   const Place at = shape.place(s);
   const float scale = scale_of(args.folded, shape, s, shape.key_head(h));
-  const float *from = args.dq + dq_tile_at(args, s, h, tile);
+  const float* from = args.dq + dq_tile_at(args, s, h, tile);
   const int pairs = shape.D / 2;
   for (int i = int(threadIdx.x); i < args.queries * pairs; i += 256) {
     const int r = i / pairs, column = i % pairs * 2;
-    if (first + r >= at.N)
-      break;
+    if (first + r >= at.N) break;
     const int at_block = (r / 16 * (args.width / 8) + column / 8) * 128;
     const int at_lane = (r % 8 * 4 + column % 8 / 2) * 4 + r % 16 / 8 * 2;
-    const float2 x =
-        *reinterpret_cast<const float2 *>(from + at_block + at_lane);
-    store_pair(args.to.dq,
-               args.to.dq.offset(at.b, h, at.q0 + first + r, column),
-               scale * x.x, scale * x.y);
+    const float2 x = *reinterpret_cast<const float2*>(from + at_block + at_lane);
+    store_pair(args.to.dq, args.to.dq.offset(at.b, h, at.q0 + first + r, column), scale * x.x,
+               scale * x.y);
   }
 }
 
@@ -533,14 +474,13 @@ template <DType type, int width, bool biased>
 void launch_backward(GradientArgs args, Stream stream) {
   using B = Backward<type, width, biased>;
   args.tiles = int(parts(args.shape.longest_m, B::keys));
-  const std::int64_t blocks =
-      std::int64_t(args.tiles) * args.shape.G * args.shape.sequences;
+  const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.G * args.shape.sequences;
   launch("softmax_mma_backward", softmax_backward<B>,
          {dim3(unsigned(blocks)), B::threads, B::bytes}, stream, args);
 }
 
 template <DType type, int width>
-void choose_backward(const GradientArgs &args, Stream stream) {
+void choose_backward(const GradientArgs& args, Stream stream) {
   if (args.folded.key_bias.data || args.folded.key_mask.data) {
     launch_backward<type, width, true>(args, stream);
   } else {
@@ -549,61 +489,53 @@ void choose_backward(const GradientArgs &args, Stream stream) {
 }
 
 template <DType type>
-void choose_width(const GradientArgs &args, Stream stream) {
+void choose_width(const GradientArgs& args, Stream stream) {
   switch (args.width) {
-  case 16:
-    return choose_backward<type, 16>(args, stream);
-  case 32:
-    return choose_backward<type, 32>(args, stream);
-  case 64:
-    return choose_backward<type, 64>(args, stream);
-  case 96:
-    return choose_backward<type, 96>(args, stream);
-  case 128:
-    return choose_backward<type, 128>(args, stream);
-  default:
-    return choose_backward<type, 256>(args, stream);
+    case 16:
+      return choose_backward<type, 16>(args, stream);
+    case 32:
+      return choose_backward<type, 32>(args, stream);
+    case 64:
+      return choose_backward<type, 64>(args, stream);
+    case 96:
+      return choose_backward<type, 96>(args, stream);
+    case 128:
+      return choose_backward<type, 128>(args, stream);
+    default:
+      return choose_backward<type, 256>(args, stream);
   }
 }
 
 /// Tiles of queries that dq has room for, of one head.
-std::int64_t dq_tiles(const Shape &shape) {
+std::int64_t dq_tiles(const Shape& shape) {
   const int queries = accumulated_queries(softmax_mma_width(shape.D, shape.E));
-  if (shape.q_offsets)
-    return shape.N / queries + shape.sequences;
+  if (shape.q_offsets) return shape.N / queries + shape.sequences;
   return parts(shape.N, queries) * shape.sequences;
 }
 
-std::size_t dq_room(const Shape &shape) {
+std::size_t dq_room(const Shape& shape) {
   const int width = softmax_mma_width(shape.D, shape.E);
-  return std::size_t(dq_tiles(shape)) * shape.H * accumulated_queries(width) *
-         width;
+  return std::size_t(dq_tiles(shape)) * shape.H * accumulated_queries(width) * width;
 }
 
-} // namespace
+}  // namespace
 
-SoftmaxMmaScratch::SoftmaxMmaScratch(Arena &arena, const Shape &shape,
-                                     Order order) {
-  if (order == Order::any)
-    dq_ = arena.take<float>(dq_room(shape)).data();
+SoftmaxMmaScratch::SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order) {
+  if (order == Order::any) dq_ = arena.take<float>(dq_room(shape)).data();
 }
 
-bool softmax_mma_serves(const Shape &shape, const Folded &folded,
-                        const Saved &saved) {
-  return softmax_mma_serves(shape, folded, saved.d_o) &&
-         softmax_mma_serves(shape, folded, saved.o);
+bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Saved& saved) {
+  return softmax_mma_serves(shape, folded, saved.d_o) && softmax_mma_serves(shape, folded, saved.o);
 }
 
-void softmax_mma_backward(const Shape &shape, const Folded &folded,
-                          const Saved &saved, const Sinks &to,
-                          const SoftmaxMmaScratch &scratch, Stream stream) {
+void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved& saved,
+                          const Sinks& to, const SoftmaxMmaScratch& scratch, Stream stream) {
   GradientArgs args{shape, folded, saved, to};
   args.width = softmax_mma_width(shape.D, shape.E);
   args.queries = accumulated_queries(args.width);
   args.batch = shape.q_offsets ? 1 : shape.sequences;
   args.dq_tiles = dq_tiles(shape);
-  if (to.dq.data)
-    args.dq = scratch.dq();
+  if (to.dq.data) args.dq = scratch.dq();
   const std::int64_t rows = std::int64_t(args.batch) * shape.H * shape.N;
   // o carries the rounding of its weights, which shows in gradients of few keys
   // and of a float bias.
@@ -611,29 +543,24 @@ void softmax_mma_backward(const Shape &shape, const Folded &folded,
     softmax_mma_deltas(args, stream);
   } else {
     int lanes = 1;
-    while (lanes < shape.E / 8)
-      lanes *= 2;
-    launch("softmax_deltas", softmax_deltas,
-           {dim3(unsigned(parts(rows * lanes, 256))), 256}, stream, args);
+    while (lanes < shape.E / 8) lanes *= 2;
+    launch("softmax_deltas", softmax_deltas, {dim3(unsigned(parts(rows * lanes, 256))), 256},
+           stream, args);
   }
-  if (args.dq)
-    fill(args.dq, 0, dq_room(shape) * sizeof(float), stream);
+  if (args.dq) fill(args.dq, 0, dq_room(shape) * sizeof(float), stream);
   if (folded.q.dtype == DType::bf16) {
     choose_width<DType::bf16>(args, stream);
   } else {
     choose_width<DType::f16>(args, stream);
   }
-  if (!to.dq.data)
-    return;
+  if (!to.dq.data) return;
   args.tiles = int(parts(shape.longest_n, args.queries));
-  const std::int64_t blocks =
-      std::int64_t(args.tiles) * shape.H * shape.sequences;
+  const std::int64_t blocks = std::int64_t(args.tiles) * shape.H * shape.sequences;
   if (args.dq) {
-    launch("softmax_dq", softmax_dq, {dim3(unsigned(blocks)), 256}, stream,
-           args);
+    launch("softmax_dq", softmax_dq, {dim3(unsigned(blocks)), 256}, stream, args);
   } else {
     softmax_mma_queries(args, stream);
   }
 }
 
-} // namespace foci::cuda
+}  // namespace foci::cuda

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax over bf16 and f16, backward, what belongs to queries and always in the same order: delta
-// = sum_j a_j da_j, or dq. A block has 64 or 128 queries and walks over the keys that they see.
-// Scores lie query by key, so that ds is the left side of dq += ds k.
+// Softmax over bf16 and f16, backward, what belongs to queries and always in
+// the same order: delta = sum_j a_j da_j, or dq. A block has 64 or 128 queries
+// and walks over the keys that they see. Scores lie query by key, so that ds is
+// the left side of dq += ds k.
 #include "cuda/softmax_mma_backward.cuh"
 
 namespace foci::cuda {
@@ -11,7 +12,8 @@ template <DType type_, int width_, bool biased_, bool deltas_>
 struct Queries {
   static constexpr DType type = type_;
   static constexpr int width = width_;
-  static constexpr bool biased = biased_, deltas = deltas_;  // delta instead of dq
+  static constexpr bool biased = biased_,
+                        deltas = deltas_;  // delta instead of dq
   static constexpr int warps = 4, threads = warps * warp;
   static constexpr int rows = width <= 128 ? 2 : 1;  // of 16 queries, a warp's
   static constexpr int queries = warps * rows * 16, keys = 32;
@@ -80,7 +82,8 @@ FOCI_DEVICE void weigh(typename B::Scores& s, const RowFacts<B>& row, const floa
   for (int i = 0; i < B::rows * B::keys / 2; ++i) {
     const int m = i / (B::keys / 2), n = i / 4 % (B::keys / 8), r = 2 * m + i % 4 / 2;
     const int j = 8 * n + 2 * (lane() % 4) + i % 2;
-    const float weight = weight_of(s[m][n][i % 4], unit, B::biased ? bias[j] : 0.0f, row.lse[r]);
+    const float weight =
+        far_weight_of(s[m][n][i % 4], unit, B::biased ? bias[j] : 0.0f, row.lse[r]);
     s[m][n][i % 4] = first_key + j < row.reach[r] ? weight : 0.0f;
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the forward and the backward pass of softmax on tensor cores share: scores in powers of two,
-// the bias of a key, sums over the four lanes of a row.
+// What the forward and the backward pass of softmax on tensor cores share:
+// scores in powers of two, the bias of a key, sums over the four lanes of a
+// row.
 #pragma once
 
 #include "cuda/mma.cuh"
@@ -10,11 +11,12 @@ namespace foci::cuda {
 
 inline constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 inline constexpr float nothing = -INFINITY;
-/// Scores in powers of two beyond this have too few digits behind the point: the maximum is taken
-/// from them before they are scaled.
+/// Scores in powers of two beyond this have too few digits behind the point:
+/// the maximum is taken from them before they are scaled.
 inline constexpr float far = 1 << 12;
 
-/// blockIdx.x, looked up again each time: numbers made from it need not stay in registers.
+/// blockIdx.x, looked up again each time: numbers made from it need not stay in
+/// registers.
 FOCI_DEVICE int block_index() {
 #ifdef FOCI_EMULATED
   return int(blockIdx.x);
@@ -29,7 +31,8 @@ FOCI_DEVICE float scale_of(const Folded& folded, const Shape& shape, int s, int 
   return folded.scales ? folded.scale * folded.scales[s * shape.G + g] : folded.scale;
 }
 
-/// Bias of key j in powers of two, -inf where it is masked; `kept` tells the two apart.
+/// Bias of key j in powers of two, -inf where it is masked; `kept` tells the
+/// two apart.
 struct KeyBias {
   float bias = nothing;
   float kept = 0;
@@ -45,17 +48,23 @@ struct KeyBias {
   }
 };
 
-/// The weight of a sum of products whose row has this lse. Far from 0 lse has too few digits behind
-/// the point for powers of two: it goes off the score rounded as the forward pass rounded it.
+/// Whether this lse is far from 0: too few digits behind the point for powers
+/// of two.
+FOCI_DEVICE bool is_far(float lse) { return fabsf(lse) > 1024 && lse != INFINITY; }
+
+/// The weight of a sum of products whose row has this lse.
 FOCI_DEVICE float weight_of(float x, float unit, float bias, float lse) {
-  if (fabsf(lse) > 1024 && lse != INFINITY) {
-#ifdef FOCI_EMULATED
-    return power_of_two((fmaf(x, unit, bias) * ln_2 - lse) * log2_e);
-#else
-    return power_of_two(__fadd_rn(__fmul_rn(fmaf(x, unit, bias), ln_2), -lse) * log2_e);
-#endif
-  }
   return power_of_two(fmaf(x, unit, bias - lse * log2_e));
+}
+/// The same where lse is far: it goes off the score rounded as the forward pass
+/// rounded it.
+FOCI_DEVICE float far_weight_of(float x, float unit, float bias, float lse) {
+  if (!is_far(lse)) return weight_of(x, unit, bias, lse);
+#ifdef FOCI_EMULATED
+  return power_of_two((fmaf(x, unit, bias) * ln_2 - lse) * log2_e);
+#else
+  return power_of_two(__fadd_rn(__fmul_rn(fmaf(x, unit, bias), ln_2), -lse) * log2_e);
+#endif
 }
 
 FOCI_DEVICE float quad_sum(float x) {
