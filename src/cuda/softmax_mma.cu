@@ -38,6 +38,7 @@ struct Forward {
 
   using Scores = float[rows][keys / 8][4];
   using Sums = float[rows][width / 8][4];
+  using Held = unsigned[rows][width / 16][4];  // queries in registers
 };
 
 /// A thread's rows: 16 m + 8 half + lane / 4 of its warp's.
@@ -64,7 +65,7 @@ struct RowState {
 /// s = q k', sums of products
 template <class F>
 FOCI_DEVICE void score(typename F::Scores& s, Address q, Address k,
-                       const unsigned (&q_held)[F::rows][F::width / 16][4]) {
+                       const typename F::Held& q_held) {
   FOCI_UNROLL
   for (int i = 0; i < F::rows * F::keys / 2; ++i)
     s[i / (F::keys / 2)][i / 4 % (F::keys / 8)][i % 4] = 0;
@@ -350,6 +351,30 @@ FOCI_DEVICE void finish(const ForwardArgs& args, RowState<F>& row, typename F::S
   }
 }
 
+/// Queries that have arrived in shared memory.
+template <class F>
+FOCI_DEVICE void hold(typename F::Held& to, Address q) {
+  await_copies<0>();
+  __syncthreads();
+  FOCI_UNROLL
+  for (int i = 0; i < F::rows * (F::width / 16); ++i)
+    F::Q::template operands<false>(to[i % F::rows][i / F::rows], F::Q::beside(q, i / F::rows),
+                                   16 * (i % F::rows));
+}
+
+/// What each row sees of the tile that begins at `key`.
+template <class F>
+FOCI_DEVICE void see(typename F::Scores& s, RowState<F>& row, const ForwardArgs& args,
+                     const Block& block, const float* kept, int key) {
+  const int first = block.first + int(threadIdx.x) / warp * 16 * F::rows + lane() / 4;
+  int reach[F::rows][2];
+  FOCI_UNROLL
+  for (int i = 0; i < 2 * F::rows; ++i)
+    reach[i / 2][i % 2] = args.shape.reach(block.at, first + 8 * i) - key;
+  if (F::statistics) look<F>(row, s, kept, reach, key);
+  hide<F>(s, reach);
+}
+
 /// Every tile of keys that the block's queries see.
 template <class F>
 FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& row,
@@ -388,15 +413,8 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
   const Address q_mine = memory + F::q_at + F::Q::along() + mine * F::Q::panel * 2;
   const Address k_mine = memory + F::k_at + F::K::across();
   const Address v_mine = memory + F::k_at + F::K::bytes + F::K::along();
-  unsigned q_held[F::rows][F::width / 16][4];
-  if (F::q_in_registers) {
-    await_copies<0>();
-    __syncthreads();
-    FOCI_UNROLL
-    for (int i = 0; i < F::rows * (F::width / 16); ++i)
-      F::Q::template operands<false>(q_held[i % F::rows][i / F::rows],
-                                     F::Q::beside(q_mine, i / F::rows), 16 * (i % F::rows));
-  }
+  typename F::Held q_held;
+  if (F::q_in_registers) hold<F>(q_held, q_mine);
   for (int slot = 0; tile >= 0; --tile, slot ^= 1) {
     await_copies<0>();
     __syncthreads();
@@ -409,15 +427,8 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
     typename F::Scores s;
     score<F>(s, q_mine, k_mine + stage, q_held);
     if (F::biased) add_bias<F>(s, bias + slot * F::keys, unit);
-    if (F::statistics || (tile + 1) * F::keys > all) {
-      const int first = block.first + mine + lane() / 4;
-      int here[F::rows][2];
-      FOCI_UNROLL
-      for (int i = 0; i < 2 * F::rows; ++i)
-        here[i / 2][i % 2] = args.shape.reach(at, first + 8 * i) - tile * F::keys;
-      if (F::statistics) look<F>(row, s, kept + slot * F::keys, here, tile * F::keys);
-      hide<F>(s, here);
-    }
+    if (F::statistics || (tile + 1) * F::keys > all)
+      see<F>(s, row, args, block, kept + slot * F::keys, tile * F::keys);
     weigh<F>(row, s, o, F::biased ? 1.0f : unit);
     gather<F>(o, s, v_mine + stage);
     if (F::biased && more) write_bias(next_bias, slot ^ 1);

@@ -211,7 +211,9 @@ FOCI_DEVICE void meet(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
   const Address mine = B::K::along() + stand.key * B::K::panel * 2;
   const auto* lse =
       reinterpret_cast<const float*>(shared_memory() + B::rows_at) + slot * 2 * B::queries;
-  FOCI_UNROLL
+#ifndef FOCI_EMULATED
+#pragma unroll 1  // twice the code, and 100 bytes of registers go to memory
+#endif
   for (int span = 0; span < B::queries; span += B::query_warps * B::span) {
     const int query = span + stand.part * B::span;
     const Address below = query * B::Q::panel * 2;

@@ -184,5 +184,68 @@ TEST(CudaSoftmaxMma, holds_at_large_and_small_values) {
   }
 }
 
+/// (1, N, heads, D) seen as (1, heads, N, D), from token `first` on.
+Field lined(const Made& made, const std::string& name, std::int64_t heads, int first) {
+  View view = made.find(name);
+  view.strides[1] = made.c.D;
+  view.strides[2] = heads * made.c.D;
+  Field field(view);
+  field.data = static_cast<std::uint16_t*>(field.data) + first * field.strides[2];
+  return field;
+}
+
+/// Both passes over tokens first.. into tensors whose names end in `to`.
+void run_lined(Made& made, const Shape& shape, int first, const std::string& to) {
+  const std::int64_t H = made.c.H, G = made.c.G;
+  std::vector<float> lse(std::size_t(H) * shape.N), delta(lse.size(), NAN);
+  Folded folded;
+  folded.scale = 0.25f;
+  folded.q = lined(made, "q", H, first);
+  folded.k = lined(made, "k", G, first);
+  folded.v = lined(made, "v", G, first);
+  Rows rows;
+  rows.o = lined(made, "o" + to, H, first);
+  rows.lse = Field::of(lse.data(), {1, H, shape.N});
+  softmax_mma_forward(shape, folded, rows, nullptr);
+  Saved saved;
+  saved.d_o = lined(made, "d_o", H, first);
+  saved.o = rows.o;
+  saved.lse = rows.lse;
+  saved.delta = delta.data();
+  Sinks sinks;
+  sinks.dq = lined(made, "dq" + to, H, first);
+  sinks.dk = lined(made, "dk" + to, G, first);
+  sinks.dv = lined(made, "dv" + to, G, first);
+  Arena counted;
+  const SoftmaxMmaScratch none(counted, shape, Order::repeatable);
+  softmax_mma_backward(shape, folded, saved, sinks, none, nullptr);
+}
+
+/// Sequences one after another give what each gives alone, to the bit, in tensors whose heads lie
+/// side by side in a token.
+TEST(CudaSoftmaxMma, packs_sequences_and_follows_strides) {
+  const int offsets[] = {0, 3, 73, 74, 107};
+  for (const bool causal : {false, true}) {
+    const Setting set{.c = {"", 1, 4, 2, 107, 107, 16, 16}, .causal = causal};
+    Made made(set.c, 7, set.dtype);
+    for (const std::string to : {"", "_alone"}) {
+      for (const char* name : {"o", "dq"}) made.fresh(name + to, {1, 4, 107, 16}, set.dtype);
+      for (const char* name : {"dk", "dv"}) made.fresh(name + to, {1, 2, 107, 16}, set.dtype);
+    }
+    Shape packed = shape_of(set);
+    packed.sequences = 4;
+    packed.longest_n = packed.longest_m = 70;
+    packed.q_offsets = packed.k_offsets = offsets;
+    run_lined(made, packed, 0, "");
+    for (int s = 0; s < 4; ++s) {
+      Shape alone = shape_of(set);
+      alone.N = alone.M = alone.longest_n = alone.longest_m = offsets[s + 1] - offsets[s];
+      run_lined(made, alone, offsets[s], "_alone");
+    }
+    for (const std::string name : {"o", "dq", "dk", "dv"})
+      EXPECT_EQ(made[name].values(), made[name + "_alone"].values()) << name;
+  }
+}
+
 }  // namespace
 }  // namespace foci::cuda
