@@ -5,7 +5,7 @@
 #include "cuda/cuda.hpp"
 #include "cuda/diagonal.cuh"
 #include "cuda/full_metric.cuh"
-#include "cuda/passes.cuh"
+#include "cuda/softmax_mma.cuh"
 
 #include <cmath>
 #include <optional>
@@ -71,7 +71,17 @@ Rows rows_of(const Outputs& to) {
 /// Which pass serves a problem over lines that are folded.
 void run_rows(const Shape& shape, const Folded& folded, const Weigh& weigh, const Rows& to,
               Stream stream) {
-  tile_forward(shape, folded, weigh, to, stream);
+  if (weigh.kind == Kind::softmax && softmax_mma_serves(shape, folded, to.o)) {
+    softmax_mma_forward(shape, folded, to, stream);
+  } else {
+    tile_forward(shape, folded, weigh, to, stream);
+  }
+}
+
+/// Whether tensor cores may serve the way back: softmax over 16 bits, no metric in between.
+bool may_go_back_by_mma(const Problem& p) {
+  return std::holds_alternative<Softmax>(p.how.weighting) && !p.full &&
+         p.from.q.dtype != DType::f32;
 }
 
 template <class M>
@@ -106,7 +116,7 @@ class Forward {
 template <class M>
 class Backward {
  public:
-  Backward(Arena& arena, const Problem& p)
+  Backward(Arena& arena, const Problem& p, Order order)
       : p_(p), shape_(shape_of(arena, p)), metric_(arena, p, shape_, M::Pass::backward) {
     if (chunked_serves(p)) {
       chunked_.emplace(arena, p, shape_, ChunkedPass::Pass::backward);
@@ -117,12 +127,14 @@ class Backward {
     by_ = arena.take<float>(z.B, z.H, z.N).data();
     delta_ = arena.take<float>(z.B, z.H, z.N).data();
     share_ = arena.take<float>(z.B, z.H, z.N).data();
+    if (may_go_back_by_mma(p)) by_mma_.emplace(arena, shape_, order);
   }
 
   void run(const Gradients& to, const Outputs& saved, const Run& how) {
     const Stream stream = stream_of(how);
     send_offsets(shape_, p_, stream);
     metric_.estimate({}, stream);
+    if (runs_by_mma(to, saved, stream)) return;
     const Saved known = chunked_ ? Saved{} : known_of(to, saved, stream);
     const Sinks sinks = metric_.sinks(to);
     for (int wave = 0; wave < metric_.waves(); ++wave) {
@@ -138,6 +150,22 @@ class Backward {
   }
 
  private:
+  /// The whole way back on tensor cores, where they serve it.
+  bool runs_by_mma(const Gradients& to, const Outputs& saved, Stream stream) {
+    if (!by_mma_ || !saved.o || !saved.lse) return false;
+    const Folded folded = metric_.fold(0, stream);
+    const Saved known{.d_o = Field(to.d_o),
+                      .o = Field(saved.o),
+                      .lse = Field(saved.lse),
+                      .delta = delta_,
+                      .share = nullptr};
+    if (!softmax_mma_serves(shape_, folded, known)) return false;
+    softmax_mma_backward(shape_, folded, known, metric_.sinks(to), *by_mma_, stream);
+    metric_.gather(0, to, stream);
+    metric_.finish(to, stream);
+    return true;
+  }
+
   /// o and lse, or what rows were divided by: those of the forward pass, or computed again.
   Saved known_of(const Gradients& to, const Outputs& saved, Stream stream) {
     const metric::Sizes& z = p_.size;
@@ -166,6 +194,7 @@ class Backward {
   Shape shape_;
   M metric_;
   std::optional<ChunkedPass> chunked_;
+  std::optional<SoftmaxMmaScratch> by_mma_;
   float *o_ = nullptr, *by_ = nullptr, *delta_ = nullptr, *share_ = nullptr;  // (B,H,N,E), (B,H,N)
 };
 
@@ -191,7 +220,7 @@ std::size_t workspace(const Problem& p) {
   Arena forward, backward;
   with_metric(p, [&]<class M>(M*) {
     Forward<M>(forward, p);
-    Backward<M>(backward, p);
+    Backward<M>(backward, p, Order::any);
   });
   return std::max(forward.used(), backward.used()) + Arena::alignment;
 }
@@ -203,7 +232,8 @@ void forward(const Outputs& to, const Problem& p, const Run& how) {
 
 void backward(const Gradients& to, const Outputs& saved, const Problem& p, const Run& how) {
   Arena arena(how.memory);
-  with_metric(p, [&]<class M>(M*) { Backward<M>(arena, p).run(to, saved, how); });
+  const Order order = how.deterministic ? Order::repeatable : Order::any;
+  with_metric(p, [&]<class M>(M*) { Backward<M>(arena, p, order).run(to, saved, how); });
 }
 
 }  // namespace foci::cuda

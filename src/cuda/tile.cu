@@ -2,6 +2,7 @@
 // The forward pass of every weighting over every score, in float: a block has the queries of a tile
 // and goes through the keys, tile by tile: scores, weights, weights times values. What a row is
 // divided by and its statistics ride along, and the division comes last.
+#include "cuda/tile_score.cuh"
 #include "cuda/tile_sight.cuh"
 
 namespace foci::cuda {
@@ -155,7 +156,7 @@ FOCI_DEVICE void weigh_tile(float (&s)[T::each_row][T::each_column],
     }
     most = max_across(most);
     const float top = most == -INFINITY ? 0 : most;  // -inf - -inf would be NaN
-    const float fade = power_of_two((row.top - top) * log2_e);
+    const float fade = expf(row.top - top);
     if constexpr (mode == Mode::measured) {
       row.logs = row.sum == 0 ? 0 : fade * (row.logs + (row.top - top) * row.sum);
       row.squares *= fade * fade;
@@ -165,7 +166,7 @@ FOCI_DEVICE void weigh_tile(float (&s)[T::each_row][T::each_column],
     sums.scale_row(r, fade);
     FOCI_UNROLL
     for (int c = 0; c < T::each_column; ++c) {
-      const float below = s[r][c] - top, e = power_of_two(below * log2_e);
+      const float below = s[r][c] - top, e = expf(below);
       s[r][c] = e;
       row.sum += e;
       if constexpr (mode == Mode::measured) {
@@ -442,7 +443,7 @@ FOCI_DEVICE void attend_tile(const Forward& args, const Seat& seat, int i0, int 
                               kept);
     __syncthreads();
     float s[T::each_row][T::each_column] = {};
-    if (work.scored()) score<T, form>(s, room.q, room.k, room.m, work.shape.D);
+    if (work.scored()) score_lines<T, form>(s, room.q, room.k, room.m, work.shape);
     __syncthreads();  // the keys are done: weights take their place
     if constexpr (mode == Mode::rescaled) {
       weigh_tile<mode, T, form>(s, rows, sums, sight, room, bool(args.to.entropy));

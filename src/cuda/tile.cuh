@@ -37,7 +37,8 @@ FOCI_DEVICE float4 load4(const float* from) { return *reinterpret_cast<const flo
 FOCI_DEVICE void store4(float* to, float4 x) { *reinterpret_cast<float4*>(to) = x; }
 /// to += w x
 FOCI_DEVICE void add(float4& to, float w, float4 x) {
-  to.x += w * x.x, to.y += w * x.y, to.z += w * x.z, to.w += w * x.w;
+  to.x = fmaf(w, x.x, to.x), to.y = fmaf(w, x.y, to.y);
+  to.z = fmaf(w, x.z, to.z), to.w = fmaf(w, x.w, to.w);
 }
 FOCI_DEVICE float4 minus(float4 x, float4 y) {
   return make_float4(x.x - y.x, x.y - y.y, x.z - y.z, x.w - y.w);
@@ -123,51 +124,6 @@ FOCI_DEVICE void load_lines(float* to, const Lines& lines, std::int64_t from, co
           if (d + e < lines.width) x[e] = of.load_at(at + e * lines.coordinate);
         return make_float4(x[0], x[1], x[2], x[3]);
       });
-  }
-}
-
-/// s += what a coordinate says: x y, (x - y)^2, m (x - y)^2.
-template <Score form>
-FOCI_DEVICE void meet(float& s, float x, float y, float m) {
-  const float apart = x - y;
-  if constexpr (form == Score::product) s += x * y;
-  if constexpr (form == Score::difference) s += apart * apart;
-  if constexpr (form == Score::weighted) s += m * apart * apart;
-}
-
-/// Whose line m belongs to.
-enum class MetricOf { rows, columns };
-
-/// Adds to s what the rows x and the columns y have to do with each other.
-template <class T, Score form, MetricOf whose = MetricOf::rows>
-FOCI_DEVICE void score(float (&s)[T::each_row][T::each_column], const float* x, const float* y,
-                       const float* m, int width) {
-  constexpr int R = T::each_row, C = T::each_column;
-  constexpr bool rows = form == Score::weighted && whose == MetricOf::rows;
-  constexpr bool columns = form == Score::weighted && whose == MetricOf::columns;
-  x += ty() * T::pitch, y += tx() * T::pitch;
-  m += (rows ? ty() : tx()) * T::pitch;
-  for (int d = 0; d < width; d += 4) {
-    float4 a[R], b, by[rows ? R : 1];
-    by[0] = make_float4(1, 1, 1, 1);
-    FOCI_UNROLL
-    for (int r = 0; r < R; ++r) {
-      a[r] = load4(x + r * T::down * T::pitch + d);
-      if constexpr (rows) by[r] = load4(m + r * T::down * T::pitch + d);
-    }
-    FOCI_UNROLL
-    for (int c = 0; c < C; ++c) {
-      b = load4(y + c * across * T::pitch + d);
-      if constexpr (columns) by[0] = load4(m + c * across * T::pitch + d);
-      FOCI_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const float4 w = by[rows ? r : 0];
-        meet<form>(s[r][c], a[r].x, b.x, w.x);
-        meet<form>(s[r][c], a[r].y, b.y, w.y);
-        meet<form>(s[r][c], a[r].z, b.z, w.z);
-        meet<form>(s[r][c], a[r].w, b.w, w.w);
-      }
-    }
   }
 }
 

@@ -3,6 +3,7 @@
 // the forward pass left of each row. One kernel has keys and goes through queries (dk, dv,
 // dkey_bias), one has queries and goes through keys (dq, dm): no sum is shared, so the same numbers
 // come out every time.
+#include "cuda/tile_score.cuh"
 #include "cuda/tile_sight.cuh"
 
 namespace foci::cuda {
@@ -130,7 +131,7 @@ struct Known {
 /// From a score and da to the weight and ds, for a key that stands where its query sees it.
 FOCI_DEVICE Weighed weigh_back(const Weigh& how, float s, float da, const Known& row, int stands) {
   if (how.kind == Kind::softmax) {
-    const float a = row.share * power_of_two((s - row.norm) * log2_e);
+    const float a = row.share * expf(s - row.norm);
     return {a, a * (da - row.delta)};
   }
   if (how.kind == Kind::decay || how.kind == Kind::decay_content) {
@@ -216,7 +217,7 @@ FOCI_DEVICE void pull_keys(KeySums<BackwardTile<form, W>>& to, const Room& room,
   __syncthreads();
   float s[T::each_row][T::each_column] = {}, da[T::each_row][T::each_column] = {};
   if (work.scored()) {
-    score<T, form, MetricOf::columns>(s, room.k, room.q, room.m, work.shape.D);
+    score_lines<T, form, MetricOf::columns>(s, room.k, room.q, room.m, work.shape);
     score<T, Score::product>(da, room.v, room.d_o, room.v, work.shape.E);
   }
   weigh_tile<T, MetricOf::columns>(s, da, work.weigh, room.notes, scale);
@@ -369,7 +370,7 @@ FOCI_DEVICE void pull_queries(const Backward& args, const Seat& seat, int i0, in
                               kept);
     __syncthreads();
     float s[T::each_row][T::each_column] = {}, da[T::each_row][T::each_column] = {};
-    score<T, form>(s, room.q, room.k, room.m, work.shape.D);
+    score_lines<T, form>(s, room.q, room.k, room.m, work.shape);
     score<T, Score::product>(da, room.d_o, room.v, room.v, work.shape.E);
     weigh_tile<T, MetricOf::rows>(s, da, work.weigh, room.notes,
                                   work.template scale<form>(seat.s, seat.g));
@@ -396,10 +397,6 @@ __global__ void __launch_bounds__(16 * across, W == 64 ? 2 : 1) queries_kernel(B
     pull_queries<form, W>(args, seat, i0, span.last);
 }
 
-/// Rows that reach no more keys than this add a and a da up key by key: o . d_o and lse are rounded
-/// otherwise, and where few keys share a row ds is the small rest of a difference.
-constexpr int few = 64;
-
 /// A weight and da of one key, summed in the order of the tiles.
 FOCI_DEVICE Weighed along(const Backward& args, const Seat& seat, int i, int j, float norm) {
   const Work& work = args.work;
@@ -410,11 +407,15 @@ FOCI_DEVICE Weighed along(const Backward& args, const Seat& seat, int i, int j, 
   const std::int64_t k_at = key_offset(work, k, seat.at, seat.c, seat.g, j);
   const std::int64_t d_o_at = args.saved.d_o.offset(b, seat.h, token);
   const std::int64_t v_at = v.offset(b, seat.g, seat.at.k0 + j);
+  const bool exactly = form == Score::difference && work.shape.longest_m <= few;
   float s = 0, da = 0;
+  double sum = 0;
   for (int d = 0; d < work.shape.D; ++d) {
     const float x = q.load_at(q_at + d * work.q.coordinate);
     const float y = k.load_at(k_at + d * work.k.coordinate);
-    if (form == Score::product) {
+    if (exactly) {
+      meet_exactly(sum, x, y);
+    } else if (form == Score::product) {
       meet<Score::product>(s, x, y, 1);
     } else if (form == Score::weighted && m) {
       meet<Score::weighted>(s, x, y, m.load_at(m_at + d * work.m.coordinate));
@@ -423,11 +424,11 @@ FOCI_DEVICE Weighed along(const Backward& args, const Seat& seat, int i, int j, 
     }
   }
   for (int e = 0; e < work.shape.E; ++e)
-    da += args.saved.d_o.load_at(d_o_at + e * args.d_o.coordinate) *
-          v.load_at(v_at + e * work.v.coordinate);
+    da = fmaf(args.saved.d_o.load_at(d_o_at + e * args.d_o.coordinate),
+              v.load_at(v_at + e * work.v.coordinate), da);
   const float scale = form == Score::product ? work.scale<Score::product>(seat.s, seat.g)
                                              : work.scale<Score::difference>(seat.s, seat.g);
-  s = scale * s + bias_of(work, seat.at, seat.h, seat.g, j);
+  s = scale * (exactly ? float(sum) : s) + bias_of(work, seat.at, seat.h, seat.g, j);
   return {weigh_back(work.weigh, s, da, {norm, 0, 1, 0}, j).a, da};
 }
 
@@ -443,6 +444,8 @@ __global__ void __launch_bounds__(256) delta_kernel(Backward args) {
     const int token = seat.at.q0 + i, reach = work.shape.reach(seat.at, i);
     const std::int64_t line = (std::int64_t(b) * work.shape.H + h) * work.shape.N + token;
     float sum = 0, whole = 0;
+    // o . d_o and lse are rounded, and where few keys share a row ds is the small rest of a
+    // difference: a and a da are added up key by key.
     if (reach <= few) {
       const float norm = args.saved.lse ? args.saved.lse.load(b, h, token) : args.saved.by[line];
       const bool none = args.saved.lse ? norm == -INFINITY : norm == 0;
