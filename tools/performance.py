@@ -108,6 +108,45 @@ def torch_page_of(result, notes):
     return "\n".join(text + (["", why] if why else []))
 
 
+def gpu_row_of(line):
+    peers = ", ".join(f"{name} {number(x['tflops'])}" for name, x in line["peers"].items())
+    ratio, asked, reached = "", "", ""
+    if "ratio" in line:
+        ratio, asked = f"{line['ratio']:.2f} × {line['against']}", f"≥ {line['bar']:.2f}"
+        reached = "yes" if line["ratio"] >= line["bar"] else "**no**"
+    error = "finite" if line.get("finite") else "–"
+    if "error" in line:
+        error = f"{line['error']:.1e} of {line['tolerance']:.1e}"
+    shape, rate = ", ".join(map(str, line["shape"])), number(line.get("tflops"))
+    return (f"| {line['name']} | {shape} | {line['pass']} | {seconds(line['ms'] / 1e3)} | {rate} | "
+            f"{peers or '–'} | {error} | {ratio} | {asked} | {reached} |")
+
+
+def gpu_page_of(result, notes):
+    """gpu.json: the CUDA backend through its torch operators."""
+    barred = [line for line in result["lines"] if "ratio" in line]
+    reached = sum(line["ratio"] >= line["bar"] for line in barred)
+    text = [f"## {result['machine']}: the CUDA backend", "",
+            f"{result['device']}, torch {result['torch']}; commit `{result['commit']}`, "
+            f"{result['date']}. bf16; medians of CUDA events, all contestants of a line in turn in "
+            "one run; TFLOP/s count 4 N M D a head forward, 3.5 times that for both passes, half "
+            "when causal (linear, identity and decay do less than they are counted for). *Error*: "
+            "of o against float64, and what the tolerance rule allows; long sequences are looked "
+            "at for NaN alone.", f"{reached} of {len(barred)} bars reached."]
+    for group, lines in groups_of(result).items():
+        text += ["", f"### {group[0].upper() + group[1:]} on the GPU", "",
+                 "| | B, H, N, D | pass | time | TFLOP/s | peers | error | ratio | asked | reached "
+                 "|",
+                 "|---|---|---|---:|---:|---|---|---|---:|---|"]
+        text += [gpu_row_of(line) for line in lines]
+        why = why_not(notes, result["machine"], group)
+        text += ["", why] if why else []
+    return "\n".join(text)
+
+
+PAGES = {"nn": torch_page_of, "gpu": gpu_page_of}
+
+
 def read(path):
     with open(path) as file:
         return json.load(file)
@@ -119,8 +158,7 @@ def main():
     notes = read(notes_path) if os.path.exists(notes_path) else {}
     paths = sorted(os.path.join(at, name) for at, _, names in os.walk(folder)
                    for name in names if name.endswith(".json") and at != folder)
-    pages = [torch_page_of(result, notes) if result.get("suite") == "nn" else page_of(result, notes)
-             for result in map(read, paths)]
+    pages = [PAGES.get(result.get("suite"), page_of)(result, notes) for result in map(read, paths)]
     print("\n\n".join([INTRODUCTION.rstrip()] + (pages or ["Nothing has been measured yet."])))
     return 0
 

@@ -32,20 +32,33 @@ struct dim3 {
   template <class X, class Y = unsigned, class Z = unsigned>
   dim3(X x_, Y y_ = 1, Z z_ = 1) : x(unsigned(x_)), y(unsigned(y_)), z(unsigned(z_)) {}
 };
-#define FOCI_VECTORS(type, name)                                   \
-  struct alignas(2 * sizeof(type)) name##2 {                       \
-    type x, y;                                                     \
-  };                                                               \
-  struct alignas(16) name##4 {                                     \
-    type x, y, z, w;                                               \
-  };                                                               \
-  inline name##2 make_##name##2(type x, type y) { return {x, y}; } \
-  inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
-FOCI_VECTORS(float, float)
-FOCI_VECTORS(double, double)
-FOCI_VECTORS(int, int)
-FOCI_VECTORS(unsigned, uint)
-#undef FOCI_VECTORS
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) double2 {
+  double x, y;
+};
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline double2 make_double2(double x, double y) { return {x, y}; }
+inline int2 make_int2(int x, int y) { return {x, y}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 namespace foci::emulate {
 

@@ -29,8 +29,8 @@ inline const std::vector<std::vector<std::string>> rows = {
 
 /// Public headers that are not named after the folder that implements them.
 inline const std::map<std::string, std::string> header_layers = {
-    {"weighting", "metric"}, {"call", "metric"}, {"attention", "attend"},
-    {"decode", "attend"},    {"foci", "capi"},   {"settings", "attend"},
+    {"weighting", "metric"}, {"call", "metric"},     {"attention", "attend"}, {"decode", "attend"},
+    {"foci", "capi"},        {"settings", "attend"}, {"device", "metric"},
 };
 
 inline int row_of(const std::string& layer) {
@@ -50,7 +50,7 @@ inline std::string package_of(const std::string& header) {
       "fcntl.h",    "unistd.h",      "pthread.h",    "sched.h",        "sys/mman.h",
       "sys/stat.h", "sys/wait.h",    "sys/types.h",  "sys/resource.h", "sys/ioctl.h",
       "poll.h",     "spawn.h",       "sys/socket.h", "malloc.h",       "termios.h",
-      "dlfcn.h",    "sys/utsname.h", "sys/time.h",   "sys/syscall.h"};
+      "dlfcn.h",    "sys/utsname.h", "sys/time.h",   "sys/syscall.h",  "ucontext.h"};
   if (posix.contains(header)) return "posix";
   if (c.contains(header)) return "std";
   const auto slash = header.find('/');

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA tensors: every mechanism follows the definition by the tolerance rule, both ways; the current
-stream, graphs, packed sequences; opcheck and torch.compile on the GPU."""
+"""CUDA tensors: every mechanism follows the definition by the tolerance rule, both ways; streams,
+graphs, packed sequences; opcheck and torch.compile on the GPU."""
 import foci
 import pytest
 import torch
@@ -37,12 +37,14 @@ REFUSED = {("dot-distance", "relu2"), ("dot-distance", "linear"), ("key-covarian
 def answers(tensors, how, device, dtype):
     """o and the gradients of q, k, v, v_prev and key_bias."""
     leaves = [x.to(device=device, dtype=dtype).requires_grad_() for x in tensors[:4]]
-    bias = tensors[4].to(device=device, dtype=torch.promote_types(dtype, torch.float32))
-    bias.requires_grad_()
+    bias = None
+    if how.get("weighting") != "linear":
+        bias = tensors[4].to(device=device, dtype=torch.promote_types(dtype, torch.float32))
+        bias.requires_grad_()
     below = leaves[3] if how.get("metric") in ("layer-change", "flat") else None
-    o = foci.attend(*leaves[:3], v_prev=below, key_bias=bias, **how)
+    o = foci.attend(*leaves[:3], v_prev=below, key_bias=bias, enable_gqa=True, **how)
     (o * tensors[5].to(device=device, dtype=dtype)).sum().backward()
-    grads = [x.grad for x in (*leaves, bias) if x.grad is not None]
+    grads = [x.grad for x in (*leaves, bias) if x is not None and x.grad is not None]
     return [x.detach().cpu() for x in (o, *grads)]
 
 
