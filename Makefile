@@ -50,7 +50,7 @@ lint: build ## check format (clang-format) and code (clang-tidy)
 
 kernels: build-cuda/build.ninja ## compile everything that runs on a GPU (needs nvcc)
 	@$(BUILD) cuda -j $(JOBS) --target kernels
-	@$(TEST) cuda
+	@$(TEST) cuda -R '^metric_device_test$$'
 
 docs: build ## make pictures, the README's table and the page of speeds again
 	@tools/docs.sh build
