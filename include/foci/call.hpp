@@ -92,6 +92,9 @@ struct Call {
   Executor* threads = nullptr;          ///< nullptr = the calling thread alone
   void* stream = nullptr;               ///< cuda: the cudaStream_t to run on
   bool deterministic = true;  ///< cuda: the same bits every time; without, dq may be faster
+  /// lse goes to attend_backward() and nowhere else: cuda may then take queries that a metric has
+  /// multiplied in 16 bits, which shows in lse (some 1e-3) and not in o.
+  bool lse_for_backward = false;
 };
 
 }  // namespace foci

@@ -144,7 +144,10 @@ void run_staged(const To& to, const Outputs& saved, Problem p, const Call& call)
   }
   const Outputs before{.o = stage.in(saved.o), .lse = stage.in(saved.lse)};
   const Room room(cuda::workspace(p));
-  run_cuda(there, before, p, {.memory = room.memory, .deterministic = call.deterministic});
+  run_cuda(there, before, p,
+           {.memory = room.memory,
+            .deterministic = call.deterministic,
+            .lse_for_backward = call.lse_for_backward});
   stage.finish();
   if constexpr (requires { there.status; }) {
     if (to.status) status = Tensor::copy(to.status, DType::i32);
@@ -156,8 +159,10 @@ template <class To>
 void run_on_gpu(const To& to, const Outputs& saved, const Problem& p, const Call& call) {
   if (!p.on_device) return run_staged(to, saved, p, call);
   want_on_device(p.from);
-  const cuda::Run how{
-      .memory = call.workspace, .stream = call.stream, .deterministic = call.deterministic};
+  const cuda::Run how{.memory = call.workspace,
+                      .stream = call.stream,
+                      .deterministic = call.deterministic,
+                      .lse_for_backward = call.lse_for_backward};
   run_cuda(to, saved, p, how);
 }
 

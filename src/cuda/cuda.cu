@@ -58,14 +58,15 @@ Weigh weigh_of(const Problem& p) {
   return std::visit([](const auto& w) { return weigh_of(w); }, p.how.weighting);
 }
 
-Rows rows_of(const Outputs& to) {
+Rows rows_of(const Outputs& to, const Run& how) {
   return {.o = Field(to.o),
           .lse = Field(to.lse),
           .concentration = Field(to.concentration),
           .effective_keys = Field(to.effective_keys),
           .entropy = Field(to.entropy),
           .largest = Field(to.largest),
-          .largest_at = Field(to.largest_at)};
+          .largest_at = Field(to.largest_at),
+          .rough_lse = how.lse_for_backward};
 }
 
 /// Which pass serves a problem over lines that are folded.
@@ -99,9 +100,9 @@ class Forward {
     for (int wave = 0; wave < metric_.waves(); ++wave) {
       const Folded folded = metric_.fold(wave, stream);
       if (chunked_) {
-        chunked_->forward(folded, rows_of(to), stream);
+        chunked_->forward(folded, rows_of(to, how), stream);
       } else {
-        run_rows(shape_, folded, weigh_of(p_), rows_of(to), stream);
+        run_rows(shape_, folded, weigh_of(p_), rows_of(to, how), stream);
       }
     }
   }

@@ -30,6 +30,7 @@ struct Run {
   std::span<std::byte> memory;  // of the device
   StreamHandle stream = nullptr;
   bool deterministic = true;
+  bool lse_for_backward = false;  // like Call's
 };
 void forward(const Outputs& to, const metric::Problem& problem, const Run& run);
 /// Uses saved.o and saved.lse where they have all the bits; else it computes them again.

@@ -121,10 +121,13 @@ struct Folded {
   float scale = 1;
   const float* scales = nullptr;
   Field q, k, v;   // (B,H,N,D) (B,G,M,D) (B,G,M,E)
-  Field m;         // (B,H,N,D): weighted
+  Field m;         // (B,H,N,D): weighted; product on tensor cores: q times m is what k meets
   Field key_bias;  // (B,H,M), or (B,G,M) where key_head_bias
   int key_head_bias = 0;
   Field key_mask;  // (B,M) bool, true = keep
+  Field row_bias;  // (B,H,N) product: part of every score of a row; of softmax only lse shows it
+  // (sequences,G): whether tensor cores serve a key head, else tiles do; absent: whoever is called.
+  const int* by_mma = nullptr;
   // Prefix full metric: k is (chunks of this wave, B,G,M,D); queries of chunk c of sequence s are
   // [spans[s * (most_chunks + 1) + c], next) and chunk c's keys are k at index c - first_chunk.
   const int* spans = nullptr;

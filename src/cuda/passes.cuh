@@ -29,6 +29,7 @@ struct Rows {
   Field o = {};                                                                         // (B,H,N,E)
   Field lse = {}, concentration = {}, effective_keys = {}, entropy = {}, largest = {};  // (B,H,N)
   Field largest_at = {};  // (B,H,N) i64
+  int rough_lse = 0;      // lse may show that folded queries were rounded to 16 bits
   float* by = nullptr;    // (B,H,N): what a row was divided by (not softmax: it has lse); 0: no key
 };
 

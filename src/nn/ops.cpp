@@ -92,7 +92,9 @@ Attended attend_here(const Tensors& from, const std::string& how) {
         softmax ? at::empty({q.size(0), q.size(1), q.size(2)}, wide) : at::empty({0}, wide);
     Outputs out{.o = view_of("o", o)};
     if (softmax) out.lse = view_of("lse", lse);
-    attend(out, in, options, room.call());
+    Call call = room.call();
+    call.lse_for_backward = true;  // measure() is who tells it to people
+    attend(out, in, options, call);
     return {o, lse};
   });
 }

@@ -6,6 +6,7 @@
 #include "mechanisms.hpp"
 
 #include <foci/decode.hpp>
+#include <foci/device.hpp>
 
 #include <gtest/gtest.h>
 
@@ -178,7 +179,10 @@ TEST(CApi, failures_have_a_status_and_a_message) {
   foci_options o = foci_default_options();
   o.backend = FOCI_BACKEND_CUDA;
   EXPECT_EQ(foci_attend(&to, &from, &o, nullptr), FOCI_UNSUPPORTED);
-  EXPECT_STREQ(foci_last_error(), "backend cuda is not in this build; it has: cpu, ref");
+  EXPECT_STREQ(foci_last_error(), has_cuda() ? "backend cuda computes in f32 and takes no f64; the "
+                                               "nearest that can is backend ref"
+                                             : "backend cuda is not in this build; it has: cpu, "
+                                               "ref");
   o = foci_default_options();
   o.metric = foci_metric(99);
   EXPECT_EQ(foci_attend(&to, &from, &o, nullptr), FOCI_INVALID_ARGUMENT);
