@@ -133,6 +133,8 @@ def gpu_page_of(result, notes):
             "when causal (linear, identity and decay do less than they are counted for). *Error*: "
             "of o against float64, and what the tolerance rule allows; long sequences are looked "
             "at for NaN alone.", f"{reached} of {len(barred)} bars reached."]
+    text += ["", "![Speed against FLOP a byte, below what a matrix product and a copy "
+                 "reach](roofline.svg)"]
     for group, lines in groups_of(result).items():
         text += ["", f"### {group[0].upper() + group[1:]} on the GPU", "",
                  "| | B, H, N, D | pass | time | TFLOP/s | peers | error | ratio | asked | reached "

@@ -69,6 +69,14 @@ TEST_F(Performance, ThePageIsFresh) {
       << "docs/performance.md is not what bench/results says; `make docs` makes it again";
 }
 
+TEST_F(Performance, TheRooflineIsFreshAndOnThePage) {
+  const auto ran = house::run("cd '" + root + "' && python3 tools/roofline.py");
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  EXPECT_TRUE(house::read(root + "/docs/roofline.svg") == ran.output)
+      << "docs/roofline.svg is not what bench/results says; `make docs` makes it again";
+  EXPECT_NE(house::read(root + "/docs/performance.md").find("](roofline.svg)"), std::string::npos);
+}
+
 TEST_F(Performance, ALineSaysWhatWasAskedAndWhatWasReached) {
   file("here/cpu.json", result().dump());
   file("notes.json", json{{"here", {{"bad", "it rained"}}}}.dump());
