@@ -48,8 +48,10 @@ lint: build ## check format (clang-format) and code (clang-tidy)
 	@tools/setup.sh lint
 	@tools/lint.sh build $(JOBS)
 
+kernels: SHELL := bash
 kernels: build-cuda/build.ninja ## compile everything that runs on a GPU (needs nvcc)
-	@$(BUILD) cuda -j $(JOBS) --target kernels
+	@set -o pipefail; $(BUILD) cuda -j $(JOBS) --target kernels | tee build-cuda/build.log
+	@python3 tools/ptxas.py build-cuda/build.log > build-cuda/ptxas.json
 	@$(TEST) cuda -R '^metric_device_test$$'
 
 docs: build ## make pictures, the README's table and the page of speeds again

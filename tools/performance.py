@@ -146,7 +146,25 @@ def gpu_page_of(result, notes):
     return "\n".join(text)
 
 
-PAGES = {"nn": torch_page_of, "gpu": gpu_page_of}
+def ptxas_page_of(result, notes):
+    """ptxas.json: registers and spills of every kernel."""
+    sources = {}
+    for kernel in result["kernels"]:
+        sources.setdefault((kernel["source"], kernel["arch"]), []).append(kernel)
+    text = [f"## {result['machine']}: what ptxas says of the kernels", "",
+            f"Commit `{result['commit']}`; spills in bytes stored and loaded again.", "",
+            "| source | architecture | kernels | most registers | that spill | most bytes |",
+            "|---|---|---:|---:|---:|---:|"]
+    for (source, arch), kernels in sorted(sources.items()):
+        spills = [kernel["spills"] for kernel in kernels if kernel["spills"]]
+        text.append(f"| {source}.cu | {arch} | {len(kernels)} | "
+                    f"{max(kernel['registers'] for kernel in kernels)} | {len(spills)} | "
+                    f"{max(spills, default=0)} |")
+    why = why_not(notes, result["machine"], "ptxas")
+    return "\n".join(text + (["", why] if why else []))
+
+
+PAGES = {"nn": torch_page_of, "gpu": gpu_page_of, "ptxas": ptxas_page_of}
 
 
 def read(path):

@@ -77,6 +77,28 @@ TEST_F(Performance, TheRooflineIsFreshAndOnThePage) {
   EXPECT_NE(house::read(root + "/docs/performance.md").find("](roofline.svg)"), std::string::npos);
 }
 
+TEST_F(Performance, WhatPtxasSaysOfAKernelIsReadFromTheBuild) {
+  file("build.log",
+       "[1/2] Building CUDA object src/CMakeFiles/foci_cuda.dir/cuda/softmax_mma.cu.o\n"
+       "ptxas info    : Compiling entry function '_Z4walki' for 'sm_90a'\n"
+       "    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\n"
+       "ptxas info    : Used 255 registers, used 1 barriers\n");
+  const std::string command = "cd '" + root + "' && python3 tools/ptxas.py '" +
+                              (folder_ / "build.log").string() + "' --commit abc";
+  const auto ran = house::run(command);
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  const json kernel = json::parse(ran.output)["kernels"][0];
+  EXPECT_EQ(kernel["source"], "softmax_mma");
+  EXPECT_EQ(kernel["spills"], 16);
+  EXPECT_EQ(kernel["registers"], 255);
+  const auto strict = house::run(command + " --strict");
+  EXPECT_EQ(strict.exit_code, 1);
+  EXPECT_NE(strict.output.find("spills 16 bytes"), std::string::npos) << strict.output;
+  file("here/ptxas.json", ran.output);
+  EXPECT_NE(page().output.find("| softmax_mma.cu | sm_90a | 1 | 255 | 1 | 16 |"),
+            std::string::npos);
+}
+
 TEST_F(Performance, ALineSaysWhatWasAskedAndWhatWasReached) {
   file("here/cpu.json", result().dump());
   file("notes.json", json{{"here", {{"bad", "it rained"}}}}.dump());
