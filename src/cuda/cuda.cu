@@ -6,6 +6,7 @@
 #include "cuda/diagonal.cuh"
 #include "cuda/full_metric.cuh"
 #include "cuda/softmax_mma.cuh"
+#include "cuda/weights_mma.cuh"
 
 #include <cmath>
 #include <optional>
@@ -74,6 +75,8 @@ void run_rows(const Shape& shape, const Folded& folded, const Weigh& weigh, cons
               Stream stream) {
   if (weigh.kind == Kind::softmax && softmax_mma_serves(shape, folded, to.o)) {
     softmax_mma_forward(shape, folded, to, stream);
+  } else if (weights_mma_serves(shape, folded, weigh, to)) {
+    weights_mma_forward(shape, folded, weigh, to, stream);
   } else {
     tile_forward(shape, folded, weigh, to, stream);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The passes over queries and keys, whatever the metric: what they write, and who runs them.
-// tile: every weighting, in float. softmax_mma: softmax over bf16 and f16 on tensor cores.
-// chunked: linear, decay and identity in O(N D^2).
+// tile: every weighting, in float. softmax_mma: softmax over bf16 and f16 on tensor cores, and
+// weights_mma: relu2 and identity. chunked: linear, decay and identity in O(N D^2).
 #pragma once
 
 #include "cuda/field.cuh"

@@ -72,6 +72,11 @@ FOCI_DEVICE float quad_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
+FOCI_DEVICE float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
 /// Rows whose numbers lie side by side and begin at multiples of 16 bytes.
 inline bool in_pieces(const Field& field) {
   bool aligned = reinterpret_cast<std::uintptr_t>(field.data) % 16 == 0 && field.strides[3] == 1;

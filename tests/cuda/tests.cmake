@@ -12,6 +12,7 @@ if(NOT FOCI_CUDA)
   foci_cuda_test(cuda/full_metric_test.cpp)
   foci_cuda_test(cuda/softmax_mma_test.cpp)
   foci_cuda_test(cuda/tile_test.cpp)
+  foci_cuda_test(cuda/weights_mma_test.cpp)
 else()
   foci_cuda_test(cuda/sweep_test.cpp)  # emulated it would take an hour
 endif()
