@@ -6,6 +6,7 @@
 #include "cuda/diagonal.cuh"
 #include "cuda/full_metric.cuh"
 #include "cuda/softmax_mma.cuh"
+#include "cuda/split_keys.cuh"
 #include "cuda/weights_mma.cuh"
 
 #include <cmath>
@@ -94,6 +95,7 @@ class Forward {
   Forward(Arena& arena, const Problem& p)
       : p_(p), shape_(shape_of(arena, p)), metric_(arena, p, shape_, M::Pass::forward) {
     if (chunked_serves(p)) chunked_.emplace(arena, p, shape_, ChunkedPass::Pass::forward);
+    if (SplitKeys::pays(p, shape_)) split_.emplace(arena, p, shape_);
   }
 
   void run(const Outputs& to, const Run& how) {
@@ -102,10 +104,13 @@ class Forward {
     metric_.estimate(to, stream);
     for (int wave = 0; wave < metric_.waves(); ++wave) {
       const Folded folded = metric_.fold(wave, stream);
+      const Rows rows = rows_of(to, how);
       if (chunked_) {
-        chunked_->forward(folded, rows_of(to, how), stream);
+        chunked_->forward(folded, rows, stream);
+      } else if (split_ && split_->serves(folded, rows)) {
+        split_->forward(folded, rows, stream);
       } else {
-        run_rows(shape_, folded, weigh_of(p_), rows_of(to, how), stream);
+        run_rows(shape_, folded, weigh_of(p_), rows, stream);
       }
     }
   }
@@ -115,6 +120,7 @@ class Forward {
   Shape shape_;
   M metric_;
   std::optional<ChunkedPass> chunked_;
+  std::optional<SplitKeys> split_;
 };
 
 template <class M>

@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax with the keys split over blocks. A line of 8 numbers a lane is read by a group of lanes,
+// four lines at once; sums over lanes leave each lane with scores of one row, and its weights go
+// back to the group, whose lanes have the values' columns.
+#include "cuda/split_keys.cuh"
+
+#include <algorithm>
+#include <type_traits>
+
+namespace foci::cuda {
+namespace split {
+namespace {
+
+constexpr int threads = 128;
+constexpr int each = 8;     // numbers of a line that a lane has
+constexpr int at_once = 4;  // lines that a group of lanes has in flight
+
+struct Args {
+  Shape shape;
+  Folded folded;
+  Rows to;
+  Splits by;
+  float* o;       // (B,H,N,splits,E)
+  float2* notes;  // (B,H,N,splits)
+};
+
+/// Numbers of a line of keys or values, as they come.
+template <DType type>
+struct Raw {
+  uint4 bits;
+  FOCI_DEVICE void clear() { bits = make_uint4(0, 0, 0, 0); }
+  FOCI_DEVICE void load(const Field& from, std::int64_t at, std::int64_t, int) {
+    bits = __ldg(reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(from.data) + at));
+  }
+  FOCI_DEVICE void widen(float (&x)[each]) const {
+    const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
+    FOCI_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      x[2 * w] = wide_of(std::uint16_t(words[w] & 0xffffu), type);
+      x[2 * w + 1] = wide_of(std::uint16_t(words[w] >> 16), type);
+    }
+  }
+};
+template <>
+struct Raw<DType::f32> {
+  float4 low, high;
+  FOCI_DEVICE void clear() { low = high = make_float4(0, 0, 0, 0); }
+  FOCI_DEVICE void load(const Field& from, std::int64_t at, std::int64_t, int) {
+    const auto* p = reinterpret_cast<const float4*>(static_cast<const float*>(from.data) + at);
+    low = __ldg(p), high = __ldg(p + 1);
+  }
+  FOCI_DEVICE void widen(float (&x)[each]) const {
+    x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
+    x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+  }
+};
+/// f64 stands for any type and any strides.
+template <>
+struct Raw<DType::f64> {
+  float x_[each];
+  FOCI_DEVICE void clear() {
+    FOCI_UNROLL
+    for (int x = 0; x < each; ++x) x_[x] = 0;
+  }
+  FOCI_DEVICE void load(const Field& from, std::int64_t at, std::int64_t step, int count) {
+    FOCI_UNROLL
+    for (int x = 0; x < each; ++x) x_[x] = x < count ? from.load_at(at + x * step) : 0.0f;
+  }
+  FOCI_DEVICE void widen(float (&x)[each]) const {
+    FOCI_UNROLL
+    for (int i = 0; i < each; ++i) x[i] = x_[i];
+  }
+};
+
+/// Lines of `width` numbers, of which R queries meet `at_once` keys at a time.
+template <DType of, int width, int rows>
+struct Block {
+  static constexpr DType type = of;
+  static constexpr int R = rows;
+  static constexpr int lanes = width / each, groups = warp / lanes;  // of a warp
+  static constexpr int all_groups = threads / warp * groups;
+  static constexpr int step = at_once * all_groups;                   // keys at once
+  static constexpr int scores = at_once * R;                          // of a group, at once
+  static constexpr int held = scores > lanes ? scores / lanes : 1;    // of them in a lane
+  static constexpr int copies = scores < lanes ? lanes / scores : 1;  // lanes with the same
+  static constexpr int row_lanes = lanes / R;                         // that have scores of one row
+  static constexpr std::size_t shared = sizeof(float) * all_groups * R * (width + 2);
+  static_assert(held <= at_once && row_lanes > 0);
+};
+
+/// Sums over `lanes` lanes of `count` numbers each: lane l is left with numbers l count / lanes ..
+/// in front, or where there are fewer numbers than lanes with number l / (lanes / count).
+template <int lanes, int count, int size>
+FOCI_DEVICE void sum_apart(float (&x)[size]) {
+  if constexpr (lanes > 1) {
+    constexpr int bit = lanes / 2, half = count / 2;
+    if constexpr (count > 1) {
+      const bool high = (lane() & bit) != 0;
+      FOCI_UNROLL
+      for (int i = 0; i < half; ++i) {
+        const float away = high ? x[i] : x[i + half], own = high ? x[i + half] : x[i];
+        x[i] = own + __shfl_xor_sync(~0u, away, bit);
+      }
+      sum_apart<bit, half>(x);
+    } else {
+      x[0] += __shfl_xor_sync(~0u, x[0], bit);
+      sum_apart<bit, 1>(x);
+    }
+  }
+}
+
+/// Where a block stands, and a thread in it.
+template <class B>
+struct Seat {
+  int s, g, tile, split;
+  Place at;
+  int first, last;         // keys
+  int group, column, row;  // the thread's: of the block, of the line, of its scores
+  int rows;                // of the sequence
+
+  FOCI_DEVICE explicit Seat(const Args& args) {
+    unsigned index = blockIdx.x;
+    split = int(index % unsigned(args.by.splits)), index /= unsigned(args.by.splits);
+    tile = int(index % unsigned(args.by.tiles)), index /= unsigned(args.by.tiles);
+    g = int(index % unsigned(args.shape.G)), s = int(index / unsigned(args.shape.G));
+    at = args.shape.place(s);
+    first = split * args.by.keys;
+    last = min(first + args.by.keys, at.M);
+    group = int(threadIdx.x) / B::lanes;
+    column = int(threadIdx.x) % B::lanes * each;
+    row = int(threadIdx.x) % B::lanes / B::row_lanes;
+    rows = args.shape.H / args.shape.G * at.N;
+  }
+  /// Head and query of the tile's row r.
+  FOCI_DEVICE int head(const Args& args, int r) const {
+    return g * (args.shape.H / args.shape.G) + (tile * B::R + r) / max(at.N, 1);
+  }
+  FOCI_DEVICE int query(int r) const { return (tile * B::R + r) % max(at.N, 1); }
+  FOCI_DEVICE bool has(int r) const { return tile * B::R + r < rows; }
+  /// Key of line u of the step from j on.
+  FOCI_DEVICE int key(int j, int u) const {
+    const int mine = int(threadIdx.x) / warp, beside = group % B::groups;
+    return j + (mine * at_once + u) * B::groups + beside;
+  }
+};
+
+/// The queries, times their metric where they have one.
+template <class B>
+FOCI_DEVICE void load_queries(float (&q)[B::R][each], const Args& args, const Seat<B>& seat) {
+  const Folded& folded = args.folded;
+  FOCI_UNROLL
+  for (int r = 0; r < B::R; ++r) {
+    const int h = seat.head(args, r), i = seat.at.q0 + seat.query(r);
+    FOCI_UNROLL
+    for (int x = 0; x < each; ++x) {
+      const int d = seat.column + x;
+      q[r][x] = 0;
+      if (!seat.has(r) || d >= args.shape.D) continue;
+      q[r][x] = folded.q.load(seat.at.b, h, i, d);
+      if (folded.m) q[r][x] *= folded.m.load(seat.at.b, h, i, d);
+    }
+  }
+}
+
+/// One kind of lines: keys or values of the block's head.
+struct Source {
+  Field of;
+  std::int64_t base, token, step;
+  int count;  // of the thread's columns
+  FOCI_DEVICE Source(const Field& field, const Place& at, int g, int column, int width)
+      : of(field),
+        base(field.offset(at.b, g, at.k0, column)),
+        token(field.strides[2]),
+        step(field.strides[3]),
+        count(min(each, width - column)) {}
+};
+
+template <class B>
+FOCI_DEVICE void load_lines(Raw<B::type> (&to)[at_once], const Source& from, const Seat<B>& seat,
+                            int j, unsigned keep) {
+  FOCI_UNROLL
+  for (int u = 0; u < at_once; ++u) {
+    to[u].clear();
+    if (keep >> u & 1 && from.count > 0)
+      to[u].load(from.of, from.base + seat.key(j, u) * from.token, from.step, from.count);
+  }
+}
+
+/// Which of a group's lines are keys that count: a bit each.
+template <class B>
+FOCI_DEVICE unsigned kept(const Args& args, const Seat<B>& seat, int j) {
+  const Field& mask = args.folded.key_mask;
+  unsigned bits = 0;
+  FOCI_UNROLL
+  for (int u = 0; u < at_once; ++u) {
+    const int key = seat.key(j, u);
+    bool keep = key < seat.last;
+    if (mask && keep) {
+      const std::int64_t place = mask.offset(seat.at.b, seat.at.k0 + key);
+      keep = static_cast<const std::uint8_t*>(mask.data)[place] != 0;
+    }
+    bits |= unsigned(keep) << u;
+  }
+  return bits;
+}
+
+/// A lane's row: what it has seen so far. `sum` is the lane's own part.
+struct Row {
+  int reach = 0;
+  int bias_head = 0;
+  float top = -INFINITY, sum = 0;
+};
+
+/// Sums of products to scores of the lane's row and on to weights; how much the sums of before
+/// fade, in every lane of the row.
+template <class B>
+FOCI_DEVICE float weigh(float (&s)[B::held], Row& row, const Args& args, const Seat<B>& seat,
+                        float scale, int j, unsigned keep) {
+  const int number = int(threadIdx.x) % B::lanes * B::held / B::copies;  // the first of its scores
+  float most = row.top;
+  FOCI_UNROLL
+  for (int i = 0; i < B::held; ++i) {
+    const int u = (number + i) % at_once, key = seat.key(j, u);
+    const bool seen = (keep >> u & 1) && key < row.reach;
+    s[i] = seen ? scale * s[i] : -INFINITY;
+    if (seen && args.folded.key_bias)
+      s[i] += args.folded.key_bias.load(seat.at.b, row.bias_head, seat.at.k0 + key);
+    most = fmaxf(most, s[i]);
+  }
+  FOCI_UNROLL
+  for (int step = B::row_lanes / 2; step > 0; step /= 2)
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+  const float top = most == -INFINITY ? 0 : most;  // -inf - -inf would be NaN
+  const float fade = expf(row.top - top);
+  row.sum *= fade;
+  row.top = most;
+  FOCI_UNROLL
+  for (int i = 0; i < B::held; ++i) {
+    s[i] = expf(s[i] - top);
+    row.sum += s[i];
+  }
+  return fade;
+}
+
+/// The group's o (R rows, the lane's columns) over all of the block's keys.
+template <class B>
+FOCI_DEVICE void walk(float (&o)[B::R][each], Row& row, const Args& args, const Seat<B>& seat) {
+  float q[B::R][each];
+  load_queries<B>(q, args, seat);
+  const Source k(args.folded.k, seat.at, seat.g, seat.column, args.shape.D);
+  const Source v(args.folded.v, seat.at, seat.g, seat.column, args.shape.E);
+  const float scale = args.folded.scale *
+                      (args.folded.scales ? args.folded.scales[seat.s * args.shape.G + seat.g] : 1);
+  Raw<B::type> keys[at_once], values[at_once];
+  unsigned keep = kept(args, seat, seat.first);
+  load_lines<B>(keys, k, seat, seat.first, keep);
+  for (int j = seat.first; j < seat.last; j += B::step) {
+    load_lines<B>(values, v, seat, j, keep);
+    float s[B::scores];  // row by row
+    FOCI_UNROLL
+    for (int u = 0; u < at_once; ++u) {
+      float x[each];
+      keys[u].widen(x);
+      FOCI_UNROLL
+      for (int r = 0; r < B::R; ++r) {
+        float sum = 0;
+        FOCI_UNROLL
+        for (int d = 0; d < each; ++d) sum = fmaf(q[r][d], x[d], sum);
+        s[r * at_once + u] = sum;
+      }
+    }
+    const unsigned next = kept(args, seat, j + B::step);
+    load_lines<B>(keys, k, seat, j + B::step, next);
+    sum_apart<B::lanes, B::scores>(s);
+    float a[B::held];
+    FOCI_UNROLL
+    for (int i = 0; i < B::held; ++i) a[i] = s[i];
+    const float fade = weigh<B>(a, row, args, seat, scale, j, keep);
+    if (__any_sync(~0u, fade != 1.0f)) {
+      FOCI_UNROLL
+      for (int r = 0; r < B::R; ++r) {
+        const float by = __shfl_sync(~0u, fade, r * B::row_lanes, B::lanes);
+        FOCI_UNROLL
+        for (int x = 0; x < each; ++x) o[r][x] *= by;
+      }
+    }
+    FOCI_UNROLL
+    for (int u = 0; u < at_once; ++u) {
+      float x[each];
+      values[u].widen(x);
+      FOCI_UNROLL
+      for (int r = 0; r < B::R; ++r) {
+        const int number = r * at_once + u;
+        const float weight =
+            __shfl_sync(~0u, a[number % B::held], number / B::held * B::copies, B::lanes);
+        FOCI_UNROLL
+        for (int e = 0; e < each; ++e) o[r][e] = fmaf(weight, x[e], o[r][e]);
+      }
+    }
+    keep = next;
+  }
+}
+
+/// e^(x - top), 0 where there is no x.
+FOCI_DEVICE float below(float x, float top) { return x == -INFINITY ? 0 : expf(x - top); }
+
+/// The groups' sums joined, and out.
+template <class B>
+FOCI_DEVICE void finish(const float (&o)[B::R][each], Row& row, const Args& args,
+                        const Seat<B>& seat) {
+  auto* tops = reinterpret_cast<float*>(shared_memory());  // (groups, R)
+  float* sums = tops + B::all_groups * B::R;               // (groups, R)
+  float* lines = sums + B::all_groups * B::R;              // (groups, R, width)
+  constexpr int width = B::lanes * each;
+  FOCI_UNROLL
+  for (int step = B::row_lanes / 2; step > 0; step /= 2)
+    row.sum += __shfl_xor_sync(~0u, row.sum, step);
+  tops[seat.group * B::R + seat.row] = row.top;
+  sums[seat.group * B::R + seat.row] = row.sum / B::copies;
+  __syncthreads();
+  const auto top_of = [&](int r) {
+    float top = -INFINITY;
+    for (int group = 0; group < B::all_groups; ++group) top = fmaxf(top, tops[group * B::R + r]);
+    return top;
+  };
+  FOCI_UNROLL
+  for (int r = 0; r < B::R; ++r) {
+    const float by = below(tops[seat.group * B::R + r], top_of(r));
+    FOCI_UNROLL
+    for (int x = 0; x < each; ++x)
+      lines[(seat.group * B::R + r) * width + seat.column + x] = by == 0 ? 0 : by * o[r][x];
+  }
+  __syncthreads();
+  const int E = args.shape.E;
+  for (int at = int(threadIdx.x); at < B::R * E; at += threads) {
+    const int r = at / E, e = at % E;
+    if (!seat.has(r)) continue;
+    const std::int64_t line =
+        (std::int64_t(seat.at.b) * args.shape.H + seat.head(args, r)) * args.shape.N + seat.at.q0 +
+        seat.query(r);
+    float sum = 0;
+    for (int group = 0; group < B::all_groups; ++group)
+      sum += lines[(group * B::R + r) * width + e];
+    args.o[(line * args.by.splits + seat.split) * E + e] = sum;
+    if (e != 0) continue;
+    const float top = top_of(r);
+    sum = 0;
+    for (int group = 0; group < B::all_groups; ++group)
+      sum += sums[group * B::R + r] * below(tops[group * B::R + r], top);
+    args.notes[line * args.by.splits + seat.split] = make_float2(top, sum);
+  }
+}
+
+template <class B>
+__global__ void __launch_bounds__(threads) split_rows(Args args) {
+  const Seat<B> seat(args);
+  if (seat.first >= seat.last || !seat.has(0)) return;
+  Row row;
+  if (seat.has(seat.row)) {
+    const int h = seat.head(args, seat.row);
+    row.reach = args.shape.reach(seat.at, seat.query(seat.row));
+    row.bias_head = args.folded.key_head_bias ? seat.g : h;
+  }
+  float o[B::R][each] = {};
+  walk<B>(o, row, args, seat);
+  finish<B>(o, row, args, seat);
+}
+
+/// A block a row: what the splits found, joined.
+__global__ void __launch_bounds__(threads) join_splits(Args args) {
+  auto* shares = reinterpret_cast<float*>(shared_memory());  // (splits)
+  const Shape& shape = args.shape;
+  const int i = int(blockIdx.x) % shape.longest_n, E = shape.E;
+  const int h = int(blockIdx.x) / shape.longest_n % shape.H;
+  const Place at = shape.place(int(blockIdx.x) / shape.longest_n / shape.H);
+  if (i >= at.N) return;
+  const std::int64_t line = (std::int64_t(at.b) * shape.H + h) * shape.N + at.q0 + i;
+  const float2* notes = args.notes + line * args.by.splits;
+  const float* lines = args.o + line * args.by.splits * E;
+  const int splits = (at.M + args.by.keys - 1) / args.by.keys;
+  float top = -INFINITY, sum = 0;
+  for (int x = lane(); x < splits; x += warp) top = fmaxf(top, notes[x].x);
+  top = warp_max(top);
+  for (int x = lane(); x < splits; x += warp) sum += notes[x].y * below(notes[x].x, top);
+  sum = warp_sum(sum);
+  for (int x = int(threadIdx.x); x < splits; x += threads) shares[x] = below(notes[x].x, top);
+  __syncthreads();
+  for (int e = int(threadIdx.x); e < E; e += threads) {
+    float o = 0;
+    for (int x = 0; x < splits; ++x) o = fmaf(shares[x], lines[std::int64_t(x) * E + e], o);
+    args.to.o.store(sum == 0 ? 0 : o / sum, at.b, h, at.q0 + i, e);
+  }
+  if (threadIdx.x == 0 && args.to.lse)
+    args.to.lse.store(sum == 0 ? -INFINITY : top + logf(sum), at.b, h, at.q0 + i);
+}
+
+template <DType type, int width, int R>
+void launch_rows(const Args& args, Stream stream) {
+  using B = Block<type, width, R>;
+  const Splits& by = args.by;
+  const auto blocks = std::int64_t(args.shape.sequences) * args.shape.G * by.tiles * by.splits;
+  launch("softmax over split keys", split_rows<B>, {{unsigned(blocks)}, {threads}, B::shared},
+         stream, args);
+}
+
+template <DType type, int R>
+void choose_width(const Args& args, Stream stream) {
+  const int most = std::max(args.shape.D, args.shape.E);
+  if (most <= 64) return launch_rows<type, 64, R>(args, stream);
+  if (most <= 128) return launch_rows<type, 128, R>(args, stream);
+  launch_rows<type, 256, R>(args, stream);
+}
+
+template <DType type>
+void choose_rows(const Args& args, Stream stream) {
+  if (args.by.tile == 1) return choose_width<type, 1>(args, stream);
+  if (args.by.tile == 4) return choose_width<type, 4>(args, stream);
+  if constexpr (type != DType::f32) choose_width<type, 8>(args, stream);
+}
+
+/// Whether lines can be read 16 bytes at a time.
+bool in_pieces(const Field& field, int width) {
+  const std::int64_t size = field.dtype == DType::f32 ? 4 : 2;
+  if (width % each != 0 || field.strides[3] != 1) return false;
+  if (reinterpret_cast<std::uintptr_t>(field.data) % 16 != 0) return false;
+  return std::all_of(field.strides, field.strides + 3,
+                     [&](std::int64_t stride) { return stride * size % 16 == 0; });
+}
+
+constexpr int fewest_keys = 512;          // that are worth a second kernel
+constexpr int most_queries = 16;          // of a sequence
+constexpr int most_rows = 64;             // of a key head
+constexpr int least_split = 128;          // keys of a block
+constexpr std::int64_t enough = 4096;     // blocks that keep a large GPU busy to the end
+constexpr std::int64_t many_heads = 264;  // that keep it busy without splitting
+
+Splits splits_of(const Problem& p, const Shape& shape) {
+  Splits by;
+  by.rows = shape.H / shape.G * shape.longest_n;
+  by.tile = by.rows == 1 ? 1 : by.rows <= 4 || p.from.q.dtype == DType::f32 ? 4 : 8;
+  by.tiles = int(parts(by.rows, by.tile));
+  const auto heads = std::int64_t(shape.sequences) * shape.G * by.tiles;
+  const auto most = std::clamp<std::int64_t>(enough / std::max<std::int64_t>(heads, 1), 1, 1024);
+  by.keys = int(parts(std::max<std::int64_t>(parts(shape.longest_m, most), least_split), 64)) * 64;
+  by.splits = int(std::max<std::int64_t>(parts(shape.longest_m, by.keys), 1));
+  return by;
+}
+
+}  // namespace
+}  // namespace split
+
+bool SplitKeys::pays(const Problem& p, const Shape& shape) {
+  using namespace split;
+  const int rows = shape.H / shape.G * shape.longest_n;
+  if (!std::holds_alternative<Softmax>(p.how.weighting) || p.full) return false;
+  if (metric::form_of(p.how.metric) != Form::product) return false;
+  if (shape.longest_m < fewest_keys || shape.longest_n > most_queries || rows > most_rows)
+    return false;
+  return p.from.q.dtype == DType::f32 || rows <= 8 ||
+         std::int64_t(shape.sequences) * shape.H < many_heads;
+}
+
+SplitKeys::SplitKeys(Arena& arena, const Problem& p, const Shape& shape)
+    : shape_(shape), splits_(split::splits_of(p, shape)) {
+  const auto rows = p.size.B * p.size.H * p.size.N;
+  o_ = arena.take<float>(rows, splits_.splits, p.size.E).data();
+  notes_ = arena.take<float2>(rows, splits_.splits).data();
+}
+
+bool SplitKeys::serves(const Folded& folded, const Rows& to) const {
+  if (folded.score != Score::product || folded.spans || folded.row_bias.data || folded.by_mma)
+    return false;
+  return !to.concentration.data && !to.effective_keys.data && !to.entropy.data &&
+         !to.largest.data && !to.largest_at.data && !to.by;
+}
+
+void SplitKeys::forward(const Folded& folded, const Rows& to, Stream stream) const {
+  using namespace split;
+  Args args{shape_, folded, to, splits_, o_, notes_};
+  const bool whole = folded.k.dtype == folded.v.dtype && in_pieces(folded.k, shape_.D) &&
+                     in_pieces(folded.v, shape_.E);
+  if (!whole) {
+    args.by.tile = 4;
+    args.by.tiles = int(parts(args.by.rows, 4));
+    choose_width<DType::f64, 4>(args, stream);
+  } else if (folded.k.dtype == DType::f32) {
+    choose_rows<DType::f32>(args, stream);
+  } else if (folded.k.dtype == DType::bf16) {
+    choose_rows<DType::bf16>(args, stream);
+  } else {
+    choose_rows<DType::f16>(args, stream);
+  }
+  const auto rows = std::int64_t(shape_.sequences) * shape_.H * shape_.longest_n;
+  launch("joining split keys", join_splits,
+         {{unsigned(rows)}, {threads}, sizeof(float) * std::size_t(splits_.splits)}, stream, args);
+}
+
+}  // namespace foci::cuda
