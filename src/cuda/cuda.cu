@@ -71,22 +71,23 @@ Rows rows_of(const Outputs& to, const Run& how) {
           .rough_lse = how.lse_for_backward};
 }
 
+/// Whether tensor cores may serve a problem: softmax over 16 bits, m beside queries at most.
+bool may_go_by_mma(const Problem& p) {
+  return std::holds_alternative<Softmax>(p.how.weighting) && !p.full &&
+         p.from.q.dtype != DType::f32;
+}
+
 /// Which pass serves a problem over lines that are folded.
 void run_rows(const Shape& shape, const Folded& folded, const Weigh& weigh, const Rows& to,
               Stream stream) {
-  if (weigh.kind == Kind::softmax && softmax_mma_serves(shape, folded, to.o)) {
+  const bool plain = weigh.kind == Kind::softmax && folded.q.dtype == folded.k.dtype;
+  if (plain && softmax_mma_serves(shape, folded, to.o)) {
     softmax_mma_forward(shape, folded, to, stream);
   } else if (weights_mma_serves(shape, folded, weigh, to)) {
     weights_mma_forward(shape, folded, weigh, to, stream);
   } else {
     tile_forward(shape, folded, weigh, to, stream);
   }
-}
-
-/// Whether tensor cores may serve the way back: softmax over 16 bits, no metric in between.
-bool may_go_back_by_mma(const Problem& p) {
-  return std::holds_alternative<Softmax>(p.how.weighting) && !p.full &&
-         p.from.q.dtype != DType::f32;
 }
 
 template <class M>
@@ -102,6 +103,7 @@ class Forward {
     const Stream stream = stream_of(how);
     send_offsets(shape_, p_, stream);
     metric_.estimate(to, stream);
+    if (!split_ && runs_by_mma(rows_of(to, how), stream)) return;
     for (int wave = 0; wave < metric_.waves(); ++wave) {
       const Folded folded = metric_.fold(wave, stream);
       const Rows rows = rows_of(to, how);
@@ -116,6 +118,20 @@ class Forward {
   }
 
  private:
+  /// The whole pass on tensor cores, where they serve it.
+  bool runs_by_mma(const Rows& to, Stream stream) {
+    if constexpr (std::is_same_v<M, DiagonalMetric>) {
+      if (!may_go_by_mma(p_) || !metric_.stays_in_range()) return false;
+      const Folded folded = metric_.beside();
+      // Statistics of few keys show the order in which parts of queries are added up.
+      if (folded.m.data && shape_.longest_m <= 256 && to.want_all_bits()) return false;
+      if (!softmax_mma_serves(shape_, folded, to.o)) return false;
+      softmax_mma_forward(shape_, folded, to, stream);
+      return true;
+    }
+    return false;
+  }
+
   const Problem& p_;
   Shape shape_;
   M metric_;
@@ -137,7 +153,7 @@ class Backward {
     by_ = arena.take<float>(z.B, z.H, z.N).data();
     delta_ = arena.take<float>(z.B, z.H, z.N).data();
     share_ = arena.take<float>(z.B, z.H, z.N).data();
-    if (may_go_back_by_mma(p)) by_mma_.emplace(arena, shape_, order);
+    if (may_go_by_mma(p)) by_mma_.emplace(arena, shape_, order, p.metric<Dot>() ? 0 : 2);
   }
 
   void run(const Gradients& to, const Outputs& saved, const Run& how) {
@@ -162,18 +178,22 @@ class Backward {
  private:
   /// The whole way back on tensor cores, where they serve it.
   bool runs_by_mma(const Gradients& to, const Outputs& saved, Stream stream) {
-    if (!by_mma_ || !saved.o || !saved.lse) return false;
-    const Folded folded = metric_.fold(0, stream);
-    const Saved known{.d_o = Field(to.d_o),
-                      .o = Field(saved.o),
-                      .lse = Field(saved.lse),
-                      .delta = delta_,
-                      .share = nullptr};
-    if (!softmax_mma_serves(shape_, folded, known)) return false;
-    softmax_mma_backward(shape_, folded, known, metric_.sinks(to), *by_mma_, stream);
-    metric_.gather(0, to, stream);
-    metric_.finish(to, stream);
-    return true;
+    if constexpr (!std::is_same_v<M, DiagonalMetric>) {
+      return false;
+    } else {
+      if (!by_mma_ || !saved.o || !saved.lse) return false;
+      if (!metric_.stays_in_range() || metric_.wants_all_bits(to)) return false;
+      const Folded folded = metric_.beside();
+      const Saved known{.d_o = Field(to.d_o),
+                        .o = Field(saved.o),
+                        .lse = Field(saved.lse),
+                        .delta = delta_,
+                        .share = nullptr};
+      if (!softmax_mma_serves(shape_, folded, known)) return false;
+      softmax_mma_backward(shape_, folded, known, metric_.sinks_beside(to), *by_mma_, stream);
+      metric_.finish(to, stream, true);
+      return true;
+    }
   }
 
   /// o and lse, or what rows were divided by: those of the forward pass, or computed again.

@@ -61,28 +61,20 @@ void copy_to(const View& to, const Field& from, std::int64_t copies, Stream stre
 struct Fold {
   Shape shape;
   MetricLines lines;
-  TokenMean mean;
-  int finishes;  // lines come from mean's sums
-  int one_row;   // only the first query's: it has what all have
-  Field from;    // (B,H,N,D); absent: ones
-  Field to;      // (B,H,N,D)
+  int one_row;  // only the first query's: it has what all have
+  Field from;   // (B,H,N,D); absent: ones
+  Field to;     // (B,H,N,D)
 };
 
 /// to = m from: a block some rows of a query head.
 template <int W>
 __global__ void __launch_bounds__(line_threads) fold_lines(Fold of) {
-  auto* line = reinterpret_cast<float*>(shared_memory());  // (D)
   const Shape& shape = of.shape;
   const Columns my = Columns::of(shape.D, W);
   const int most = of.one_row ? 1 : shape.longest_n, rows = rounds * my.groups;
   const int blocks = max(1, (most + rows - 1) / rows), tile = int(blockIdx.x) % blocks;
   const int h = int(blockIdx.x) / blocks % shape.H, s = int(blockIdx.x) / blocks / shape.H;
   const Place at = shape.place(s);
-  const int head = of.lines.head(shape, h);
-  if (of.finishes) {
-    const bool first = of.lines.per_head || h % (shape.H / shape.G) == 0;
-    finish_line(of.mean, s, head, line, tile == 0 && first);
-  }
   const int begin = tile * rows, end = min(begin + rows, of.one_row ? min(1, at.N) : at.N);
   for (int d = my.column * W; my.works() && d < shape.D; d += my.width * W) {
     for (int i = begin + my.group; i < end; i += batch * my.groups) {
@@ -95,14 +87,13 @@ __global__ void __launch_bounds__(line_threads) fold_lines(Fold of) {
         in_m[n] = of.lines.offset(shape, at, s, h, row, d);
       }
       if (of.from) load_runs<W, batch>(x, of.from, in);
-      if (!of.finishes) load_runs<W, batch>(m, of.lines.m, in_m);
+      load_runs<W, batch>(m, of.lines.m, in_m);
       FOCI_UNROLL
       for (int n = 0; n < batch; ++n) {
         const int row = i + n * my.groups;
         if (row >= end) continue;
         FOCI_UNROLL
-        for (int w = 0; w < W; ++w)
-          x[n][w] = (of.from ? x[n][w] : 1.0f) * (of.finishes ? line[d + w] : m[n][w]);
+        for (int w = 0; w < W; ++w) x[n][w] = (of.from ? x[n][w] : 1.0f) * m[n][w];
         store_run<W>(of.to, of.to.offset(at.b, h, of.one_row ? 0 : at.q0 + row, d), x[n]);
       }
     }
@@ -243,6 +234,7 @@ void DiagonalMetric::take_estimate(Arena& arena, Pass pass) {
                 0};
   }
   mean_.take(arena, p_, shape_, back);
+  mean_.median = median();
   if (median()) mean_.chunks = 1;
   lines_.m = Field::of(mean_.m, {batches_, heads_, rows_, p_.size.D});
 }
@@ -280,8 +272,6 @@ void DiagonalMetric::take_gradients(Arena& arena) {
   if (!lines_.per_query) sums_ = arena.take<double>(p_.sequences, heads_, chunks_, z.D).data();
 }
 
-bool DiagonalMetric::finishes_late() const { return product() && changes() && !lines_.per_query; }
-
 bool DiagonalMetric::wants_dm(const Gradients& to) const {
   return !none_ && (to.dmetric || (p_.through && estimated()));
 }
@@ -297,30 +287,27 @@ void DiagonalMetric::estimate(const Outputs& to, Stream stream) {
     if (to.metric) mean_.copy = Field(to.metric);
     if (differentiates()) jacobian_.measure(stream);
     median() ? sum_up_median(mean_, chosen_, stream) : mean_.sum_up(stream);
-    if (!finishes_late()) mean_.finish(stream);
+    mean_.finish(stream);
     return;
   }
   if (to.metric) copy_to(to.metric, lines_.m, 1, stream);
 }
 
-void DiagonalMetric::fold_queries(const Field& from, const Field& to, bool finishes,
-                                  Stream stream) const {
-  const Fold of{shape_, lines_, mean_, finishes, to.strides[2] == 0 && !from.data, from, to};
-  const bool eights = in_eights(shape_.D, 4, {from, to, finishes ? Field() : lines_.m});
+void DiagonalMetric::fold_queries(const Field& from, const Field& to, Stream stream) const {
+  const Fold of{shape_, lines_, to.strides[2] == 0 && !from.data, from, to};
+  const bool eights = in_eights(shape_.D, 4, {from, to, lines_.m});
   with_width(eights, [&](auto width) {
     constexpr int W = decltype(width)::value;
     const int rows = rounds * Columns::lines_at_once(shape_.D, W);
     const std::int64_t tiles =
         std::max<std::int64_t>(1, parts(of.one_row ? 1 : shape_.longest_n, rows));
     launch("fold", fold_lines<W>,
-           {{unsigned(std::int64_t(shape_.sequences) * shape_.H * tiles)},
-            {line_threads},
-            std::size_t(shape_.D) * sizeof(float)},
-           stream, of);
+           {{unsigned(std::int64_t(shape_.sequences) * shape_.H * tiles)}, {line_threads}}, stream,
+           of);
   });
 }
 
-Folded DiagonalMetric::fold(int, Stream stream) {
+Folded DiagonalMetric::beside() const {
   Folded folded;
   folded.score = product() ? Score::product : Score::weighted;
   folded.scale = float(p_.c);
@@ -330,15 +317,34 @@ Folded DiagonalMetric::fold(int, Stream stream) {
   folded.key_bias = Field(p_.from.key_bias);
   folded.key_head_bias = p_.from.key_bias && p_.from.key_bias.shape[1] != p_.size.H;
   folded.key_mask = Field(p_.from.key_mask);
+  folded.m = lines_.m;
+  folded.key_head_m = !lines_.per_head;
+  return folded;
+}
+
+Folded DiagonalMetric::fold(int, Stream stream) {
+  Folded folded = beside();
   if (none_) return folded;
   if (product()) {
-    fold_queries(folded.q, folded_, finishes_late(), stream);
+    fold_queries(folded.q, folded_, stream);
     folded.q = folded_;
-  } else {
-    if (spread_) fold_queries({}, folded_, false, stream);
-    folded.m = spread_ ? folded_ : lines_.m;
+    folded.m = {};
+  } else if (spread_) {
+    fold_queries({}, folded_, stream);
+    folded.m = folded_;
   }
   return folded;
+}
+
+bool DiagonalMetric::stays_in_range() const {
+  if (none_ || p_.from.q.dtype != DType::f16) return true;
+  const auto* drawn = p_.metric<Random>();
+  return (estimated() && mean_.normalize == Normalize::max) ||
+         (drawn && drawn->normalize == Normalize::max);
+}
+
+bool DiagonalMetric::wants_all_bits(const Gradients& to) const {
+  return !none_ && (to.dmetric || to.dkey_bias);
 }
 
 Sinks DiagonalMetric::sinks(const Gradients& to) {
@@ -352,6 +358,14 @@ Sinks DiagonalMetric::sinks(const Gradients& to) {
   if (dk_.data && to.dk) sinks.dk = dk_;
   if (!product() && wants_dm(to)) sinks.dm = dm_terms_;
   if (dv_.data && to.dv) sinks.dv = dv_;
+  return sinks;
+}
+
+Sinks DiagonalMetric::sinks_beside(const Gradients& to) {
+  Sinks sinks = this->sinks(to);
+  if (none_ || wants_dm(to)) return sinks;
+  sinks.dq = Field(to.dq);
+  sinks.dq_of_q = 1;
   return sinks;
 }
 
@@ -376,7 +390,7 @@ void DiagonalMetric::sum_gradient(Stream stream) const {
          {{unsigned(parts(lines * p_.size.D, line_threads))}, {line_threads}}, stream, of);
 }
 
-void DiagonalMetric::finish(const Gradients& to, Stream stream) {
+void DiagonalMetric::finish(const Gradients& to, Stream stream, bool beside) {
   const bool through = p_.through && changes();
   if (to.dv_prev && !through) copy_to(to.dv_prev, {}, 0, stream);
   if (none_) return;
@@ -387,7 +401,8 @@ void DiagonalMetric::finish(const Gradients& to, Stream stream) {
     copy_to(to.dmetric, dm, joins ? batches_ : 1, stream);
   }
   const bool more = p_.through && differentiates();  // dq is not complete yet
-  if (product() && to.dq) fold_queries(dq_, more ? dq_ : Field(to.dq), false, stream);
+  if (product() && to.dq && (!beside || wants_dm(to)))
+    fold_queries(dq_, more ? dq_ : Field(to.dq), stream);
   if (!p_.through || !estimated()) return;
   mean_.backward(dm_, !median(), stream);
   if (more) return pull_jacobian(to, stream);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // dot and the diagonal metrics: estimates m, folds it into the queries (product) or hands it to the
-// pass (distance), and takes the pass's sums to dq, dk, dv, dv_prev and dmetric.
+// pass (distance, or a product on tensor cores), and takes the pass's sums to dq, dk, dv, dv_prev
+// and dmetric.
 #pragma once
 
 #include "cuda/jacobian.cuh"
@@ -29,13 +30,21 @@ class DiagonalMetric {
   /// `problem` must outlive it.
   DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass);
 
-  /// m; to.metric is complete after fold().
+  /// m
   void estimate(const Outputs& to, Stream stream);
   int waves() const { return 1; }
   Folded fold(int wave, Stream stream);
   Sinks sinks(const Gradients& to);
+  /// The same for tensor cores, which multiply by m themselves where the form is a product.
+  Folded beside() const;
+  Sinks sinks_beside(const Gradients& to);
+  /// Whether beside() may be asked for: m times a number of q's type is one, too.
+  bool stays_in_range() const;
+  /// Whether a gradient is asked for that would show the rounding of m q to 16 bits.
+  bool wants_all_bits(const Gradients& to) const;
   void gather(int, const Gradients&, Stream) {}
-  void finish(const Gradients& to, Stream stream);
+  /// beside: the pass got sinks_beside().
+  void finish(const Gradients& to, Stream stream, bool beside = false);
 
  private:
   bool product() const { return metric::form_of(p_.how.metric) == Form::product; }
@@ -43,14 +52,12 @@ class DiagonalMetric {
   bool differentiates() const { return p_.metric<Jacobian>() != nullptr; }
   bool estimated() const { return changes() || differentiates(); }
   bool median() const { return chosen_ != nullptr; }
-  /// Whether fold() finishes the lines that estimate() summed up.
-  bool finishes_late() const;
   bool wants_dm(const Gradients& to) const;
   void describe();
   void take_estimate(Arena& arena, Pass pass);
   void take_fold(Arena& arena);
   void take_gradients(Arena& arena);
-  void fold_queries(const Field& from, const Field& to, bool finishes, Stream stream) const;
+  void fold_queries(const Field& from, const Field& to, Stream stream) const;
   void sum_gradient(Stream stream) const;
   void pull_jacobian(const Gradients& to, Stream stream) const;
 

@@ -120,9 +120,12 @@ struct Folded {
   Score score = Score::product;
   float scale = 1;
   const float* scales = nullptr;
-  Field q, k, v;   // (B,H,N,D) (B,G,M,D) (B,G,M,E)
-  Field m;         // (B,H,N,D): weighted; product on tensor cores: q times m is what k meets
-  Field key_bias;  // (B,H,M), or (B,G,M) where key_head_bias
+  Field q, k, v;  // (B,H,N,D) (B,G,M,D) (B,G,M,E)
+  // weighted: (B,H,N,D). product, on tensor cores alone: (1|sequences, H|G, 1|N, D) f32, tokens
+  // q0 + i; q times m is what k meets.
+  Field m;
+  int key_head_m = 0;  // product: a line a key head, else one a query head
+  Field key_bias;      // (B,H,M), or (B,G,M) where key_head_bias
   int key_head_bias = 0;
   Field key_mask;  // (B,M) bool, true = keep
   Field row_bias;  // (B,H,N) product: part of every score of a row; of softmax only lse shows it

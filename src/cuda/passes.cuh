@@ -31,6 +31,13 @@ struct Rows {
   Field largest_at = {};  // (B,H,N) i64
   int rough_lse = 0;      // lse may show that folded queries were rounded to 16 bits
   float* by = nullptr;    // (B,H,N): what a row was divided by (not softmax: it has lse); 0: no key
+
+  bool statistics() const {
+    return concentration.data || effective_keys.data || entropy.data || largest.data ||
+           largest_at.data;
+  }
+  /// Whether something is asked for that would show the rounding of folded queries to 16 bits.
+  bool want_all_bits() const { return statistics() || (lse.data && !rough_lse); }
 };
 
 /// What a backward pass reads beside the problem: o and lse or by of the forward pass, in float.
@@ -46,6 +53,7 @@ struct Saved {
 /// those of the lines in Folded, c in them.
 struct Sinks {
   Field dq;         // (B,H,N,D)
+  int dq_of_q = 0;  // product with Folded::m: dq is that of q, m in it, else that of m q
   Field dk;         // (B,G,M,D), prefix full: (chunks of this wave, B,G,M,D), like Folded::k
   Field dv;         // (B,G,M,E), prefix full: added to what is there
   Field dm;         // (B,H,N,D) weighted: c times -1/2 sum_j ds_ij (q - k)^2

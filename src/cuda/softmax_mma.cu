@@ -2,7 +2,8 @@
 // Softmax over bf16 and f16, forward: a block has 64 or 128 queries, a warp 16
 // or 32 of them, and walks over tiles of keys from the last that it sees to the
 // first. Scores, weights and o stay in registers; the keys and values of the
-// next tile are on their way while one is worked on.
+// next tile are on their way while one is worked on. Queries that a metric folds are rounded to one
+// 16-bit number each or taken apart into several, which all meet the keys.
 #include "cuda/softmax_mma.cuh"
 
 #include "cuda/softmax_tiles.cuh"
@@ -18,20 +19,21 @@ struct ForwardArgs {
 };
 
 /// How a block goes about it.
-template <DType type_, int width_, bool biased_, bool statistics_>
+template <DType type_, int width_, bool biased_, bool statistics_, int parts_>
 struct Forward {
   static constexpr DType type = type_;
   static constexpr int width = width_;
   static constexpr bool biased = biased_, statistics = statistics_;
   static constexpr int warps = 4, threads = warps * warp;
-  static constexpr int rows = width <= 128 ? 2 : 1;  // of 16 queries, a warp's
+  static constexpr int parts = parts_;                                   // of a query
+  static constexpr int rows = width <= (parts == 1 ? 128 : 64) ? 2 : 1;  // of 16 queries, a warp's
   static constexpr int queries = warps * rows * 16;
   static constexpr int keys = width <= 128 ? 64 : 32;
-  static constexpr bool q_in_registers = width <= 64;
+  static constexpr bool q_in_registers = width <= 64 && parts == 1;
 
   using Q = Tile<queries, width>;
   using K = Tile<keys, width>;  // and of values
-  static constexpr Address q_at = 0, k_at = Q::bytes, stage = 2 * K::bytes;
+  static constexpr Address q_at = 0, k_at = parts * Q::bytes, stage = 2 * K::bytes;
   static constexpr Address bias_at = k_at + 2 * stage;
   static constexpr Address kept_at = bias_at + (biased ? 2 * keys * 4 : 0);
   static constexpr std::size_t bytes = kept_at + (statistics ? 2 * keys * 4 : 0);
@@ -72,14 +74,15 @@ FOCI_DEVICE void score(typename F::Scores& s, Address q, Address k,
   FOCI_UNROLL
   for (int step = 0; step < F::width / 16; ++step) {
     const Address q_here = F::Q::beside(q, step), k_here = F::K::beside(k, step);
-    unsigned a[F::rows][4];
+    unsigned a[F::parts * F::rows][4];
     FOCI_UNROLL
-    for (int m = 0; m < F::rows; ++m) {
+    for (int m = 0; m < F::parts * F::rows; ++m) {
       if constexpr (F::q_in_registers) {
         FOCI_UNROLL
         for (int i = 0; i < 4; ++i) a[m][i] = q_held[m][step][i];
       } else {
-        F::Q::template operands<false>(a[m], q_here, 16 * m);
+        F::Q::template operands<false>(a[m], q_here + m / F::rows * F::Q::bytes,
+                                       16 * (m % F::rows));
       }
     }
     FOCI_UNROLL
@@ -87,9 +90,9 @@ FOCI_DEVICE void score(typename F::Scores& s, Address q, Address k,
       unsigned b[4];
       F::K::template operands<false>(b, k_here, 16 * n);
       FOCI_UNROLL
-      for (int m = 0; m < F::rows; ++m) {
-        multiply<F::type>(s[m][2 * n], a[m], b[0], b[1]);
-        multiply<F::type>(s[m][2 * n + 1], a[m], b[2], b[3]);
+      for (int m = 0; m < F::parts * F::rows; ++m) {
+        multiply<F::type>(s[m % F::rows][2 * n], a[m], b[0], b[1]);
+        multiply<F::type>(s[m % F::rows][2 * n + 1], a[m], b[2], b[3]);
       }
     }
   }
@@ -299,15 +302,15 @@ FOCI_DEVICE void write_statistics(const Rows& to, RowState<F>& row, int m, int h
 /// What a block works on.
 struct Block {
   Place at;
-  int h, g, first;  // of its queries
-  float scale;      // c
+  int s, h, g, first;  // of its queries
+  float scale;         // c
 
   FOCI_DEVICE Block(const ForwardArgs& args, int index, int queries) {
     const Folded& folded = args.folded;
     first = (args.tiles - 1 - index % args.tiles) * queries;  // causal: the longest first
     h = index / args.tiles % args.shape.H;
     g = args.shape.key_head(h);
-    const int s = index / args.tiles / args.shape.H;
+    s = index / args.tiles / args.shape.H;
     at = args.shape.place(s);
     scale = scale_of(folded, args.shape, s, g);
   }
@@ -331,7 +334,9 @@ FOCI_DEVICE void finish(const ForwardArgs& args, RowState<F>& row, typename F::S
     if (F::statistics) write_statistics<F>(args.to, row, m, half, sum, at, writes);
     if (args.to.lse && writes) {
       const float low = F::biased ? row.top[m][half] : row.top[m][half] * unit;
-      args.to.lse.store(sum > 0 ? low * ln_2 + logf(sum) : nothing, at[0], at[1], at[2]);
+      const Field& more = args.folded.row_bias;
+      const float high = more ? more.load(at[0], at[1], at[2]) : 0.0f;
+      args.to.lse.store(sum > 0 ? low * ln_2 + logf(sum) + high : nothing, at[0], at[1], at[2]);
     }
     FOCI_UNROLL
     for (int n = 0; n < F::width / 8; ++n) {
@@ -348,6 +353,42 @@ FOCI_DEVICE void finish(const ForwardArgs& args, RowState<F>& row, typename F::S
     const std::int64_t at = args.to.o.offset(block.at.b, block.h, block.at.q0 + token, 8 * piece);
     *reinterpret_cast<uint4*>(out + at) =
         *reinterpret_cast<const uint4*>(memory + F::Q::at(r, piece));
+  }
+}
+
+/// Queries made into what keys meet, into shared memory.
+template <class F>
+FOCI_DEVICE void fold_queries(const ForwardArgs& args, const Block& block) {
+  constexpr int pieces = F::width / 8, rounds = F::queries * pieces / F::threads;
+  constexpr int at_once = rounds % 4 == 0 ? 4 : 2;
+  static_assert(rounds % at_once == 0);
+  const QueryPiece lines(args.folded, args.shape, block.at, block.s, block.h);
+  std::byte* memory = shared_memory() + F::q_at;
+#ifndef FOCI_EMULATED
+#pragma unroll 1  // once a block
+#endif
+  for (int round = 0; round < rounds; round += at_once) {
+    float x[at_once][8];
+    int row[at_once], piece[at_once];
+    const auto place = [&](int n) { return int(threadIdx.x) + (round + n) * F::threads; };
+    FOCI_UNROLL
+    for (int n = 0; n < at_once; ++n) {
+      row[n] = min(block.first + place(n) / pieces, block.at.N - 1);
+      piece[n] = min(place(n) % pieces, args.shape.D / 8 - 1);
+    }
+    lines.load<at_once>(x, row, piece);
+    FOCI_UNROLL
+    for (int n = 0; n < at_once; ++n) {
+      const int r = place(n) / pieces, p = place(n) % pieces;
+      const bool there = block.first + r < block.at.N && 8 * p < args.shape.D;
+      FOCI_UNROLL
+      for (int i = 0; i < 8; ++i) x[n][i] = there ? x[n][i] : 0.0f;
+      uint4 words[F::parts];
+      split<F::type, F::parts>(words, x[n]);
+      FOCI_UNROLL
+      for (int part = 0; part < F::parts; ++part)
+        *reinterpret_cast<uint4*>(memory + part * F::Q::bytes + F::Q::at(r, p)) = words[part];
+    }
   }
 }
 
@@ -405,9 +446,11 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
     bias[slot * F::keys + thread] = from.bias;
     if (F::statistics) kept[slot * F::keys + thread] = from.kept;
   };
-  load_tile<typename F::Q, F::threads>(memory + F::q_at, q, block.first);
+  const bool folds = F::parts > 1 || folded.m;
+  if (!folds) load_tile<typename F::Q, F::threads>(memory + F::q_at, q, block.first);
   load(tile, 0);
   commit_copies();
+  if (folds) fold_queries<F>(args, block);
   if (F::biased) write_bias(KeyBias(folded, at, block.h, block.g, tile * F::keys + thread), 0);
 
   const Address q_mine = memory + F::q_at + F::Q::along() + mine * F::Q::panel * 2;
@@ -438,7 +481,7 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
 template <class F>
 __global__ void __launch_bounds__(F::threads) softmax_forward(ForwardArgs args) {
   const Block block(args, block_index(), F::queries);
-  if (block.first >= block.at.N) return;
+  if (block.first >= block.at.N || is_left(args.folded, args.shape, block.s, block.g)) return;
   RowState<F> row;
   typename F::Sums o;
   FOCI_UNROLL
@@ -448,9 +491,9 @@ __global__ void __launch_bounds__(F::threads) softmax_forward(ForwardArgs args) 
   finish<F>(args, row, o);
 }
 
-template <DType type, int width, bool biased, bool statistics>
+template <DType type, int width, bool biased, bool statistics, int parts_of_query = 1>
 void launch_forward(ForwardArgs args, Stream stream) {
-  using F = Forward<type, width, biased, statistics>;
+  using F = Forward<type, width, biased, statistics, parts_of_query>;
   args.tiles = int(parts(args.shape.longest_n, F::queries));
   const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
   launch("softmax_mma_forward", softmax_forward<F>, {dim3(unsigned(blocks)), F::threads, F::bytes},
@@ -459,9 +502,12 @@ void launch_forward(ForwardArgs args, Stream stream) {
 
 template <DType type, int width>
 void choose_forward(const ForwardArgs& args, Stream stream) {
-  const Rows& to = args.to;
-  if (to.concentration.data || to.effective_keys.data || to.entropy.data || to.largest.data ||
-      to.largest_at.data) {
+  constexpr int whole = type == DType::bf16 ? 3 : 2;  // parts that leave nothing to be seen
+  if (has_lines(args.folded) && args.to.want_all_bits()) {
+    launch_forward<type, width, true, true, whole>(args, stream);
+  } else if (has_lines(args.folded) && softmax_mma_parts(args.shape, args.folded) == 2) {
+    launch_forward<type, width, true, false, 2>(args, stream);
+  } else if (args.to.statistics()) {
     launch_forward<type, width, true, true>(args, stream);
   } else if (args.folded.key_bias.data || args.folded.key_mask.data) {
     launch_forward<type, width, true, false>(args, stream);
@@ -491,22 +537,28 @@ void choose_width(const ForwardArgs& args, Stream stream) {
 }  // namespace
 
 bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Field& o) {
-  const DType type = folded.q.dtype;
+  const DType type = folded.k.dtype;
   if (type != DType::bf16 && type != DType::f16) return false;
   if (folded.score != Score::product || folded.spans || !(folded.scale > 0)) return false;
   if (shape.longest_m < 2) return false;  // a lone weight is exactly 1, which here it nearly is
   for (const int width : {shape.D, shape.E}) {
     if (width % 8 != 0 || width < 8 || width > 256) return false;
   }
-  for (const Field* field : {&folded.q, &folded.k, &folded.v, &o}) {
+  for (const Field* field : {&folded.k, &folded.v, &o}) {
     if (field->dtype != type || !in_pieces(*field)) return false;
   }
-  return true;
+  if (folded.m.data && (folded.m.dtype != DType::f32 || !in_pieces(folded.m))) return false;
+  return (folded.q.dtype == type || folded.q.dtype == DType::f32) && in_pieces(folded.q);
+}
+
+int softmax_mma_parts(const Shape& shape, const Folded& folded) {
+  static_cast<void>(shape);
+  return has_lines(folded) ? 2 : 1;
 }
 
 void softmax_mma_forward(const Shape& shape, const Folded& folded, const Rows& to, Stream stream) {
   const ForwardArgs args{shape, folded, to, 0};
-  if (folded.q.dtype == DType::bf16) {
+  if (folded.k.dtype == DType::bf16) {
     choose_width<DType::bf16>(args, stream);
   } else {
     choose_width<DType::f16>(args, stream);

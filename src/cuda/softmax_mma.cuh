@@ -6,9 +6,15 @@
 
 namespace foci::cuda {
 
-/// Whether softmax_mma_forward takes it: q, k, v and o of one 16-bit type, s = c q . k + b with c
-/// above 0, D and E multiples of 8 up to 256, numbers side by side in rows aligned to 16 bytes.
+/// Whether softmax_mma_forward takes it: k, v and o of one 16-bit type, q of the same or f32,
+/// s = c (m q) . k + b with c above 0, D and E multiples of 8 up to 256, numbers side by side in
+/// rows aligned to 16 bytes. In f16 m q has to stay below 65504.
 bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Field& o);
+
+/// In how many 16-bit numbers queries that a metric folded meet the keys: 1 shows in lse and in
+/// float gradients, and in everything where keys are few. (lse and statistics get all the bits
+/// unless Rows::rough_lse says that they need not.)
+int softmax_mma_parts(const Shape& shape, const Folded& folded);
 
 /// o, lse and the statistics that are asked for.
 void softmax_mma_forward(const Shape& shape, const Folded& folded, const Rows& to, Stream stream);
@@ -19,14 +25,18 @@ bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Saved& s
 /// repeatable: the same bits every time, for a second look at every pair of query and key.
 enum class Order { any, repeatable };
 
-/// Room for the sums of dq that blocks of keys add to in any order.
+/// Room for the sums of dq that blocks of keys add to in any order, and for queries that a metric
+/// folded, in up to `parts` 16-bit numbers each.
 class SoftmaxMmaScratch {
  public:
-  SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order);
+  SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order, int parts = 0);
   float* dq() const { return dq_; }
+  /// (B,H,N,D) 16 bits
+  std::uint16_t* q(int part) const { return q_[part]; }
 
  private:
   float* dq_ = nullptr;
+  std::uint16_t* q_[2] = {};
 };
 
 /// dq, dk, dv and dkey_bias, those that are asked for; saved.delta is written first.

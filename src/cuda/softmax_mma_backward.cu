@@ -6,16 +6,19 @@
 // by float additions in memory, or from softmax_mma_queries.cu in one order.
 #include "cuda/softmax_mma_backward.cuh"
 
+#include <algorithm>
+
 namespace foci::cuda {
 namespace {
 
 /// How a block goes about it: warps along keys and queries of the scores; along
 /// keys and columns of dk and dv; along queries and columns of dq.
-template <DType type_, int width_, bool biased_>
+template <DType type_, int width_, bool biased_, int parts_>
 struct Backward {
   static constexpr DType type = type_;
   static constexpr int width = width_;
   static constexpr bool biased = biased_;
+  static constexpr int parts = parts_;  // of a query
   static constexpr int key_warps = 4, query_warps = width <= 64 ? 1 : 2;
   static constexpr int warps = key_warps * query_warps, threads = warps * warp;
   static constexpr int rows = width <= 128 ? 2 : 1;  // of 16 keys, a warp's
@@ -28,7 +31,8 @@ struct Backward {
   using K = Tile<keys, width>;     // and of values
   using Q = Tile<queries, width>;  // and of d_o
   using P = Tile<keys, queries>;   // and of ds
-  static constexpr Address k_at = 0, v_at = K::bytes, q_at = 2 * K::bytes, stage = 2 * Q::bytes;
+  static constexpr Address k_at = 0, v_at = K::bytes, q_at = 2 * K::bytes;
+  static constexpr Address stage = (1 + parts) * Q::bytes;  // q, d_o, what q's rounding left over
   static constexpr Address ds_at = q_at + 2 * stage;
   static constexpr Address p_at = ds_at + P::bytes;
   static constexpr Address rows_at = p_at + (query_warps > 1 ? P::bytes : 0);  // lse and delta
@@ -46,8 +50,8 @@ struct Stand {
   int part = int(threadIdx.x) / warp / B::key_warps;                // of queries and of columns
 };
 
-/// s = x y' over all columns: x (keys), y (queries)
-template <class B>
+/// s = x y' over all columns: x (keys), y (queries) in several parts, two tiles apart
+template <class B, int parts>
 FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
   FOCI_UNROLL
   for (int i = 0; i < B::rows * B::span / 2; ++i)
@@ -59,9 +63,10 @@ FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
     FOCI_UNROLL
     for (int m = 0; m < B::rows; ++m) B::K::template operands<false>(a[m], x_here, 16 * m);
     FOCI_UNROLL
-    for (int n = 0; n < B::span / 16; ++n) {
+    for (int i = 0; i < parts * B::span / 16; ++i) {
+      const int n = i / parts;
       unsigned b[4];
-      B::Q::template operands<false>(b, y_here, 16 * n);
+      B::Q::template operands<false>(b, y_here + i % parts * 2 * B::Q::bytes, 16 * n);
       FOCI_UNROLL
       for (int m = 0; m < B::rows; ++m) {
         multiply<B::type>(s[m][2 * n], a[m], b[0], b[1]);
@@ -218,8 +223,8 @@ FOCI_DEVICE void meet(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
     const int query = span + stand.part * B::span;
     const Address below = query * B::Q::panel * 2;
     typename B::Scores p, ds;
-    cross<B>(p, stand.memory + B::k_at + mine, q + B::Q::across() + below);
-    cross<B>(ds, stand.memory + B::v_at + mine, d_o + B::Q::across() + below);
+    cross<B, B::parts>(p, stand.memory + B::k_at + mine, q + B::Q::across() + below);
+    cross<B, 1>(ds, stand.memory + B::v_at + mine, d_o + B::Q::across() + below);
     weigh<B>(p, lse + query, sums.bias, block.scale * log2_e);
     const int last = block.first + B::keys;
     if (last > block.at.M || last > args.shape.reach(block.at, first_query + query))
@@ -344,8 +349,7 @@ struct RowFacts {
     static_assert(B::queries <= B::threads);
     const int row = first + int(threadIdx.x), token = at.q0 + row;
     if (int(threadIdx.x) >= B::queries || row >= at.N) return;
-    lse = args.saved.lse.load(at.b, h, token);
-    if (lse == nothing) lse = INFINITY;
+    lse = saved_lse(args, at, h, token);
     delta = args.saved.delta[delta_at(args.shape, at, h, token)];
   }
   FOCI_DEVICE void write(int slot) const {
@@ -373,6 +377,9 @@ FOCI_DEVICE void walk(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
         to, Lines::of(args.folded.q, at.b, h, at.q0, at.N, args.shape.D), from);
     load_tile<typename B::Q, B::threads>(
         to + B::Q::bytes, Lines::of(args.saved.d_o, at.b, h, at.q0, at.N, args.shape.E), from);
+    if (B::parts > 1)
+      load_tile<typename B::Q, B::threads>(
+          to + 2 * B::Q::bytes, Lines::of(args.q_low, at.b, h, at.q0, at.N, args.shape.D), from);
     commit_copies();
     return RowFacts<B>(args, at, h, from);
   };
@@ -406,7 +413,7 @@ FOCI_DEVICE void walk(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
 template <class B>
 __global__ void __launch_bounds__(B::threads) softmax_backward(GradientArgs args) {
   const KeyBlock block(args, block_index(), B::keys);
-  if (block.first >= block.at.M) return;
+  if (block.first >= block.at.M || is_left(args.folded, args.shape, block.s, block.g)) return;
   const Stand<B> stand;
   const auto load = [&](Address to, const Field& from, int width) {
     load_tile<typename B::K, B::threads>(
@@ -422,34 +429,56 @@ __global__ void __launch_bounds__(B::threads) softmax_backward(GradientArgs args
   write_sums<B>(args.to.dv, sums.dv, block, stand, 1, args.shape.E);
 }
 
-/// delta = d_o . o, pieces of 16 bytes by as many neighbouring lanes as a row
-/// has, or more.
-__global__ void __launch_bounds__(256) softmax_deltas(GradientArgs args) {
-  const Shape& shape = args.shape;
-  const int pieces = shape.E / 8;
-  int lanes = 1;
-  while (lanes < pieces) lanes *= 2;
-  const std::int64_t row = (std::int64_t(blockIdx.x) * 256 + int(threadIdx.x)) / lanes;
-  const std::int64_t rows = std::int64_t(args.batch) * shape.H * shape.N;
-  const int piece = int(threadIdx.x) % lanes;
-  float sum = 0;
-  if (row < rows && piece < pieces) {
-    const int token = int(row % shape.N), h = int(row / shape.N % shape.H);
-    const int b = int(row / shape.N / shape.H);
-    const auto piece_of = [&](const Field& field) {
-      return *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(field.data) +
-                                             field.offset(b, h, token, 8 * piece));
-    };
-    const uint4 o = piece_of(args.saved.o), d_o = piece_of(args.saved.d_o);
-    const unsigned x[] = {o.x, o.y, o.z, o.w}, y[] = {d_o.x, d_o.y, d_o.z, d_o.w};
-    const DType type = args.saved.o.dtype;
-    FOCI_UNROLL
-    for (int i = 0; i < 8; ++i)
-      sum = fmaf(wide_of(std::uint16_t(x[i / 2] >> 16 * (i % 2)), type),
-                 wide_of(std::uint16_t(y[i / 2] >> 16 * (i % 2)), type), sum);
+/// What a row is told before the products: delta = d_o . o, and its query made into what keys meet.
+/// A piece of 16 bytes a thread, neighbouring lanes a row.
+struct RowArgs {
+  GradientArgs all;  // folded as it was given
+  Field q[2];        // where the parts of queries go; absent: nowhere
+  int lanes;         // of a row, a power of 2
+  int has_delta;
+};
+
+constexpr int row_threads = 256;
+
+template <DType type>
+FOCI_DEVICE void write_query(const RowArgs& args, const Place& at, int s, int h, int i, int piece) {
+  float x[1][8];
+  QueryPiece(args.all.folded, args.all.shape, at, s, h).load<1>(x, {i}, {piece});
+  uint4 words[2];
+  split<type, 2>(words, x[0]);
+  FOCI_UNROLL
+  for (int part = 0; part < 2; ++part) {
+    if (!args.q[part]) continue;
+    auto* to = static_cast<std::uint16_t*>(args.q[part].data);
+    *reinterpret_cast<uint4*>(to + args.q[part].offset(at.b, h, at.q0 + i, 8 * piece)) =
+        words[part];
   }
-  for (int step = 1; step < lanes; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (row < rows && piece == 0) args.saved.delta[row] = sum;
+}
+
+FOCI_DEVICE float delta_piece(const Saved& saved, const Place& at, int h, int i, int piece) {
+  const std::int64_t in_o[] = {saved.o.offset(at.b, h, at.q0 + i, 8 * piece)};
+  const std::int64_t in_d_o[] = {saved.d_o.offset(at.b, h, at.q0 + i, 8 * piece)};
+  float o[1][8], d_o[1][8], sum = 0;
+  load_runs<8, 1>(o, saved.o, in_o);
+  load_runs<8, 1>(d_o, saved.d_o, in_d_o);
+  FOCI_UNROLL
+  for (int n = 0; n < 8; ++n) sum = fmaf(o[0][n], d_o[0][n], sum);
+  return sum;
+}
+
+template <DType type>
+__global__ void __launch_bounds__(row_threads) softmax_rows(RowArgs args) {
+  const Shape& shape = args.all.shape;
+  const int index = int(blockIdx.x), tile = index % args.all.tiles;
+  const int h = index / args.all.tiles % shape.H, s = index / args.all.tiles / shape.H;
+  const Place at = shape.place(s);
+  const int i = tile * (row_threads / args.lanes) + int(threadIdx.x) / args.lanes;
+  const int piece = int(threadIdx.x) % args.lanes;
+  if (args.q[0] && i < at.N && 8 * piece < shape.D) write_query<type>(args, at, s, h, i, piece);
+  if (!args.has_delta) return;
+  float sum = i < at.N && 8 * piece < shape.E ? delta_piece(args.all.saved, at, h, i, piece) : 0.0f;
+  for (int step = 1; step < args.lanes; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  if (i < at.N && piece == 0) args.all.saved.delta[delta_at(shape, at, h, at.q0 + i)] = sum;
 }
 
 /// dq from its sums: a block a tile of queries.
@@ -458,6 +487,7 @@ __global__ void __launch_bounds__(256) softmax_dq(GradientArgs args) {
   const int index = int(blockIdx.x), tile = index % args.tiles, h = index / args.tiles % shape.H;
   const int s = index / args.tiles / shape.H, first = tile * args.queries;
   const Place at = shape.place(s);
+  if (is_left(args.folded, shape, s, shape.key_head(h))) return;
   const float scale = scale_of(args.folded, shape, s, shape.key_head(h));
   const float* from = args.dq + dq_tile_at(args, s, h, tile);
   const int pairs = shape.D / 2;
@@ -467,14 +497,15 @@ __global__ void __launch_bounds__(256) softmax_dq(GradientArgs args) {
     const int at_block = (r / 16 * (args.width / 8) + column / 8) * 128;
     const int at_lane = (r % 8 * 4 + column % 8 / 2) * 4 + r % 16 / 8 * 2;
     const float2 x = *reinterpret_cast<const float2*>(from + at_block + at_lane);
-    store_pair(args.to.dq, args.to.dq.offset(at.b, h, at.q0 + first + r, column), scale * x.x,
-               scale * x.y);
+    const float2 by = dq_factor(args, s, h, at.q0 + first + r, column, scale);
+    store_pair(args.to.dq, args.to.dq.offset(at.b, h, at.q0 + first + r, column), by.x * x.x,
+               by.y * x.y);
   }
 }
 
-template <DType type, int width, bool biased>
+template <DType type, int width, bool biased, int parts_of_query = 1>
 void launch_backward(GradientArgs args, Stream stream) {
-  using B = Backward<type, width, biased>;
+  using B = Backward<type, width, biased, parts_of_query>;
   args.tiles = int(parts(args.shape.longest_m, B::keys));
   const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.G * args.shape.sequences;
   launch("softmax_mma_backward", softmax_backward<B>,
@@ -483,7 +514,9 @@ void launch_backward(GradientArgs args, Stream stream) {
 
 template <DType type, int width>
 void choose_backward(const GradientArgs& args, Stream stream) {
-  if (args.folded.key_bias.data || args.folded.key_mask.data) {
+  if (args.q_low.data) {
+    launch_backward<type, width, true, 2>(args, stream);
+  } else if (args.folded.key_bias.data || args.folded.key_mask.data) {
     launch_backward<type, width, true>(args, stream);
   } else {
     launch_backward<type, width, false>(args, stream);
@@ -508,11 +541,15 @@ void choose_width(const GradientArgs& args, Stream stream) {
   }
 }
 
+/// Whether sequences are packed; where sizes are only counted there are no offsets yet.
+bool may_be_packed(const Shape& shape) { return shape.q_offsets || shape.N != shape.longest_n; }
+
 /// Tiles of queries that dq has room for, of one head.
 std::int64_t dq_tiles(const Shape& shape) {
   const int queries = accumulated_queries(softmax_mma_width(shape.D, shape.E));
-  if (shape.q_offsets) return shape.N / queries + shape.sequences;
-  return parts(shape.N, queries) * shape.sequences;
+  const std::int64_t packed = shape.N / queries + shape.sequences;
+  if (may_be_packed(shape)) return packed;
+  return std::max(parts(shape.N, queries) * shape.sequences, packed);
 }
 
 std::size_t dq_room(const Shape& shape) {
@@ -520,10 +557,44 @@ std::size_t dq_room(const Shape& shape) {
   return std::size_t(dq_tiles(shape)) * shape.H * accumulated_queries(width) * width;
 }
 
+/// Room for queries, (B,H,N,D) row by row.
+Field query_room(const Shape& shape, DType dtype, std::uint16_t* data) {
+  Field field;
+  field.data = data;
+  field.dtype = dtype;
+  field.strides[0] = std::int64_t(shape.H) * shape.N * shape.D;
+  field.strides[1] = std::int64_t(shape.N) * shape.D;
+  field.strides[2] = shape.D;
+  field.strides[3] = 1;
+  return field;
+}
+
+/// delta, and queries that a metric folded, in one launch where both are wanted so.
+void prepare_rows(GradientArgs& args, const SoftmaxMmaScratch& scratch, bool has_delta,
+                  Stream stream) {
+  const Shape& shape = args.shape;
+  const DType type = args.folded.k.dtype;
+  RowArgs rows{args, {}, 1, has_delta};
+  const bool folds = has_lines(args.folded);
+  for (int part = 0; folds && part < softmax_mma_parts(shape, args.folded); ++part)
+    rows.q[part] = query_room(shape, type, scratch.q(part));
+  if (folds) args.folded.q = rows.q[0], args.q_low = rows.q[1];
+  if (!folds && !has_delta) return;
+  const int pieces = std::max(folds ? shape.D : 8, has_delta ? shape.E : 8) / 8;
+  while (rows.lanes < pieces) rows.lanes *= 2;
+  rows.all.tiles = int(parts(shape.longest_n, row_threads / rows.lanes));
+  const std::int64_t blocks = std::int64_t(rows.all.tiles) * shape.H * shape.sequences;
+  launch("softmax_rows", type == DType::bf16 ? softmax_rows<DType::bf16> : softmax_rows<DType::f16>,
+         {dim3(unsigned(blocks)), row_threads}, stream, rows);
+}
+
 }  // namespace
 
-SoftmaxMmaScratch::SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order) {
+SoftmaxMmaScratch::SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order, int parts) {
   if (order == Order::any) dq_ = arena.take<float>(dq_room(shape)).data();
+  const int batch = may_be_packed(shape) ? 1 : shape.sequences;
+  for (int part = 0; part < parts; ++part)
+    q_[part] = arena.take<std::uint16_t>(batch, shape.H, shape.N, shape.D).data();
 }
 
 bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Saved& saved) {
@@ -532,25 +603,18 @@ bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Saved& s
 
 void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved& saved,
                           const Sinks& to, const SoftmaxMmaScratch& scratch, Stream stream) {
-  GradientArgs args{shape, folded, saved, to};
+  GradientArgs args{shape, folded, {}, saved, to};
   args.width = softmax_mma_width(shape.D, shape.E);
   args.queries = accumulated_queries(args.width);
-  args.batch = shape.q_offsets ? 1 : shape.sequences;
   args.dq_tiles = dq_tiles(shape);
   if (to.dq.data) args.dq = scratch.dq();
-  const std::int64_t rows = std::int64_t(args.batch) * shape.H * shape.N;
-  // o carries the rounding of its weights, which shows in gradients of few keys
-  // and of a float bias.
-  if (to.dkey_bias.data || shape.longest_m <= 128) {
-    softmax_mma_deltas(args, stream);
-  } else {
-    int lanes = 1;
-    while (lanes < shape.E / 8) lanes *= 2;
-    launch("softmax_deltas", softmax_deltas, {dim3(unsigned(parts(rows * lanes, 256))), 256},
-           stream, args);
-  }
+  // o carries the rounding of its weights, which shows in gradients of few keys and of a float
+  // bias; one beside float lines of queries goes into 16-bit gradients.
+  const bool exact = shape.longest_m <= 128 || (to.dkey_bias.data && folded.q.dtype != DType::f32);
+  prepare_rows(args, scratch, !exact, stream);
+  if (exact) softmax_mma_deltas(args, stream);
   if (args.dq) fill(args.dq, 0, dq_room(shape) * sizeof(float), stream);
-  if (folded.q.dtype == DType::bf16) {
+  if (folded.k.dtype == DType::bf16) {
     choose_width<DType::bf16>(args, stream);
   } else {
     choose_width<DType::f16>(args, stream);

@@ -9,14 +9,14 @@ namespace foci::cuda {
 
 struct GradientArgs {
   Shape shape;
-  Folded folded;
+  Folded folded;  // q: 16 bits, m in it
+  Field q_low;    // (B,H,N,D) what the rounding of q left over, in 16 bits; or absent
   Saved saved;
   Sinks to;
   float* dq =
       nullptr;  // sums of dq, (H, dq_tiles) of (queries, width); absent: no one adds to them
   std::int64_t dq_tiles = 0;
   int tiles = 0;    // of a kernel's own in the longest sequence
-  int batch = 0;    // axis 0 of the tensors
   int width = 0;    // columns that kernels have
   int queries = 0;  // of a tile
 };
@@ -35,6 +35,25 @@ FOCI_DEVICE std::int64_t dq_tile_at(const GradientArgs& args, int s, int h, int 
 
 FOCI_DEVICE std::int64_t delta_at(const Shape& shape, const Place& at, int h, int token) {
   return (std::int64_t(at.b) * shape.H + h) * shape.N + token;
+}
+
+/// lse of a row as the softmax had it, +inf where there is nothing to weigh.
+FOCI_DEVICE float saved_lse(const GradientArgs& args, const Place& at, int h, int token) {
+  const float lse = args.saved.lse.load(at.b, h, token);
+  if (lse == nothing) return INFINITY;
+  const Field& more = args.folded.row_bias;
+  return more ? lse - more.load(at.b, h, token) : lse;
+}
+
+/// By what dq of columns d and d + 1 is multiplied: c, and m where it goes to q.
+FOCI_DEVICE float2 dq_factor(const GradientArgs& args, int s, int h, int token, int d,
+                             float scale) {
+  if (!args.to.dq_of_q || !args.folded.m) return make_float2(scale, scale);
+  const Folded& folded = args.folded;
+  const std::int64_t at =
+      folded.m.offset(s, folded.key_head_m ? args.shape.key_head(h) : h, token, d);
+  const float2 m = *reinterpret_cast<const float2*>(static_cast<const float*>(folded.m.data) + at);
+  return make_float2(scale * m.x, scale * m.y);
 }
 
 /// The keys of a block.

@@ -8,19 +8,20 @@
 namespace foci::cuda {
 namespace {
 
-template <DType type_, int width_, bool biased_, bool deltas_>
+template <DType type_, int width_, bool biased_, bool deltas_, int parts_>
 struct Queries {
   static constexpr DType type = type_;
   static constexpr int width = width_;
   static constexpr bool biased = biased_,
                         deltas = deltas_;  // delta instead of dq
+  static constexpr int parts = parts_;     // of a query
   static constexpr int warps = 4, threads = warps * warp;
   static constexpr int rows = width <= 128 ? 2 : 1;  // of 16 queries, a warp's
   static constexpr int queries = warps * rows * 16, keys = 32;
 
   using Q = Tile<queries, width>;  // and of d_o
   using K = Tile<keys, width>;     // and of values
-  static constexpr Address q_at = 0, d_o_at = Q::bytes, k_at = 2 * Q::bytes;
+  static constexpr Address q_at = 0, d_o_at = parts * Q::bytes, k_at = d_o_at + Q::bytes;
   static constexpr Address stage = 2 * K::bytes, bias_at = k_at + 2 * stage;
   static constexpr std::size_t bytes = bias_at + 2 * keys * 4;
 
@@ -28,8 +29,8 @@ struct Queries {
   using Sums = float[rows][width / 8][4];
 };
 
-/// s = x y' over all columns: x (queries), y (keys)
-template <class B>
+/// s = x y' over all columns: x (queries) in several parts, y (keys)
+template <class B, int parts>
 FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
   FOCI_UNROLL
   for (int i = 0; i < B::rows * B::keys / 2; ++i)
@@ -37,17 +38,18 @@ FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
   FOCI_UNROLL
   for (int step = 0; step < B::width / 16; ++step) {
     const Address x_here = B::Q::beside(x, step), y_here = B::K::beside(y, step);
-    unsigned a[B::rows][4];
+    unsigned a[parts * B::rows][4];
     FOCI_UNROLL
-    for (int m = 0; m < B::rows; ++m) B::Q::template operands<false>(a[m], x_here, 16 * m);
+    for (int m = 0; m < parts * B::rows; ++m)
+      B::Q::template operands<false>(a[m], x_here + m / B::rows * B::Q::bytes, 16 * (m % B::rows));
     FOCI_UNROLL
     for (int n = 0; n < B::keys / 16; ++n) {
       unsigned b[4];
       B::K::template operands<false>(b, y_here, 16 * n);
       FOCI_UNROLL
-      for (int m = 0; m < B::rows; ++m) {
-        multiply<B::type>(s[m][2 * n], a[m], b[0], b[1]);
-        multiply<B::type>(s[m][2 * n + 1], a[m], b[2], b[3]);
+      for (int m = 0; m < parts * B::rows; ++m) {
+        multiply<B::type>(s[m % B::rows][2 * n], a[m], b[0], b[1]);
+        multiply<B::type>(s[m % B::rows][2 * n + 1], a[m], b[2], b[3]);
       }
     }
   }
@@ -64,8 +66,7 @@ struct RowFacts {
     FOCI_UNROLL
     for (int i = 0; i < 2 * B::rows; ++i) {
       const int row = first + 8 * i + lane() / 4, token = at.q0 + row;
-      lse[i] = row < at.N ? args.saved.lse.load(at.b, h, token) : nothing;
-      if (lse[i] == nothing) lse[i] = INFINITY;
+      lse[i] = row < at.N ? saved_lse(args, at, h, token) : INFINITY;
       sum[i] = 0;
       delta[i] =
           !B::deltas && row < at.N ? args.saved.delta[delta_at(args.shape, at, h, token)] : 0.0f;
@@ -167,6 +168,10 @@ FOCI_DEVICE void walk(typename B::Sums& dq, const GradientArgs& args, const Plac
   };
   load_tile<typename B::Q, B::threads>(
       memory + B::q_at, Lines::of(args.folded.q, at.b, h, at.q0, at.N, args.shape.D), first);
+  if (B::parts > 1)
+    load_tile<typename B::Q, B::threads>(memory + B::q_at + B::Q::bytes,
+                                         Lines::of(args.q_low, at.b, h, at.q0, at.N, args.shape.D),
+                                         first);
   load_tile<typename B::Q, B::threads>(
       memory + B::d_o_at, Lines::of(args.saved.d_o, at.b, h, at.q0, at.N, args.shape.E), first);
   if (tiles > 0) load(0);
@@ -178,9 +183,9 @@ FOCI_DEVICE void walk(typename B::Sums& dq, const GradientArgs& args, const Plac
     if (tile + 1 < tiles) load(tile + 1);
     const Address k = memory + B::k_at + tile % 2 * B::stage;
     typename B::Scores p, da;
-    cross<B>(p, q, k + B::K::across());
+    cross<B, B::parts>(p, q, k + B::K::across());
     weigh<B>(p, row, bias + tile % 2 * B::keys, scale * log2_e, tile * B::keys);
-    cross<B>(da, q + B::d_o_at - B::q_at, k + B::K::bytes + B::K::across());
+    cross<B, 1>(da, q + B::d_o_at - B::q_at, k + B::K::bytes + B::K::across());
     if constexpr (B::deltas) {
       add_deltas<B>(row, p, da);
     } else {
@@ -197,7 +202,7 @@ __global__ void __launch_bounds__(B::threads) softmax_queries(GradientArgs args)
   const int first = (args.tiles - 1 - index % args.tiles) * B::queries;
   const int h = index / args.tiles % shape.H, s = index / args.tiles / shape.H;
   const Place at = shape.place(s);
-  if (first >= at.N) return;
+  if (first >= at.N || is_left(args.folded, shape, s, shape.key_head(h))) return;
   typename B::Sums dq;
   FOCI_UNROLL
   for (int i = 0; i < B::rows * B::width / 2; ++i)
@@ -211,14 +216,15 @@ __global__ void __launch_bounds__(B::threads) softmax_queries(GradientArgs args)
     const int half = i % 2, n = i / 2 % (B::width / 8), m = i / 2 / (B::width / 8);
     const int row = mine + 16 * m + 8 * half, column = 8 * n + 2 * (lane() % 4);
     if (row >= at.N || column >= shape.D) continue;
+    const float2 by = dq_factor(args, s, h, at.q0 + row, column, scale);
     store_pair(args.to.dq, args.to.dq.offset(at.b, h, at.q0 + row, column),
-               scale * dq[m][n][2 * half], scale * dq[m][n][2 * half + 1]);
+               by.x * dq[m][n][2 * half], by.y * dq[m][n][2 * half + 1]);
   }
 }
 
-template <DType type, int width, bool biased, bool deltas>
+template <DType type, int width, bool biased, bool deltas, int parts_of_query = 1>
 void launch_queries(GradientArgs args, Stream stream) {
-  using B = Queries<type, width, biased, deltas>;
+  using B = Queries<type, width, biased, deltas, parts_of_query>;
   args.tiles = int(parts(args.shape.longest_n, B::queries));
   const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
   launch("softmax_mma_queries", softmax_queries<B>, {dim3(unsigned(blocks)), B::threads, B::bytes},
@@ -227,7 +233,10 @@ void launch_queries(GradientArgs args, Stream stream) {
 
 template <DType type, int width>
 void choose_queries(const GradientArgs& args, bool deltas, Stream stream) {
-  if (deltas) {
+  if (args.q_low.data) {
+    deltas ? launch_queries<type, width, true, true, 2>(args, stream)
+           : launch_queries<type, width, true, false, 2>(args, stream);
+  } else if (deltas) {
     launch_queries<type, width, true, true>(args, stream);
   } else if (args.folded.key_bias.data || args.folded.key_mask.data) {
     launch_queries<type, width, true, false>(args, stream);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/mma.cuh"
+#include "cuda/runs.cuh"
 #include "cuda/softmax_mma.cuh"
 
 namespace foci::cuda {
@@ -29,6 +30,64 @@ FOCI_DEVICE int block_index() {
 
 FOCI_DEVICE float scale_of(const Folded& folded, const Shape& shape, int s, int g) {
   return folded.scales ? folded.scale * folded.scales[s * shape.G + g] : folded.scale;
+}
+
+/// Whether the kernels here are to leave a key head to others.
+FOCI_DEVICE bool is_left(const Folded& folded, const Shape& shape, int s, int g) {
+  return folded.by_mma && !folded.by_mma[s * shape.G + g];
+}
+
+/// Whether queries are not what keys meet but have to be made so, in 16 bits or several times 16.
+inline bool has_lines(const Folded& folded) {
+  return folded.m.data || folded.q.dtype != folded.k.dtype;
+}
+
+/// Some queries' numbers 8 piece .. 8 piece + 7 as keys meet them: q, times m where there is one.
+struct QueryPiece {
+  const Folded& folded;
+  const Place& at;
+  int s, h, head_m;  // head_m: of m
+
+  FOCI_DEVICE QueryPiece(const Folded& lines, const Shape& shape, const Place& place, int sequence,
+                         int head)
+      : folded(lines),
+        at(place),
+        s(sequence),
+        h(head),
+        head_m(lines.key_head_m ? shape.key_head(head) : head) {}
+
+  template <int count>
+  FOCI_DEVICE void load(float (&x)[count][8], const int (&row)[count],
+                        const int (&piece)[count]) const {
+    std::int64_t in[count];
+    FOCI_UNROLL
+    for (int n = 0; n < count; ++n) in[n] = folded.q.offset(at.b, h, at.q0 + row[n], 8 * piece[n]);
+    load_runs<8, count>(x, folded.q, in);
+    if (!folded.m) return;
+    float m[count][8];
+    FOCI_UNROLL
+    for (int n = 0; n < count; ++n)
+      in[n] = folded.m.offset(s, head_m, at.q0 + row[n], 8 * piece[n]);
+    load_runs<8, count>(m, folded.m, in);
+    FOCI_UNROLL
+    for (int i = 0; i < 8 * count; ++i) x[i / 8][i % 8] *= m[i / 8][i % 8];
+  }
+};
+
+/// x in several 16-bit numbers each, which add up to it but for the last one's rounding.
+template <DType type, int parts>
+FOCI_DEVICE void split(uint4 (&to)[parts], float (&x)[8]) {
+  FOCI_UNROLL
+  for (int part = 0; part < parts; ++part) {
+    unsigned words[4];
+    FOCI_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      words[i] = pack<type>(x[2 * i], x[2 * i + 1]);
+      x[2 * i] -= wide_of(std::uint16_t(words[i]), type);
+      x[2 * i + 1] -= wide_of(std::uint16_t(words[i] >> 16), type);
+    }
+    to[part] = make_uint4(words[0], words[1], words[2], words[3]);
+  }
 }
 
 /// Bias of key j in powers of two, -inf where it is masked; `kept` tells the
@@ -77,10 +136,11 @@ FOCI_DEVICE float quad_max(float x) {
   return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-/// Rows whose numbers lie side by side and begin at multiples of 16 bytes.
+/// Rows of 16-bit numbers or floats that lie side by side and begin at multiples of 16 bytes.
 inline bool in_pieces(const Field& field) {
+  const int step = field.dtype == DType::f32 ? 4 : 8;
   bool aligned = reinterpret_cast<std::uintptr_t>(field.data) % 16 == 0 && field.strides[3] == 1;
-  for (int axis = 0; axis < 3; ++axis) aligned = aligned && field.strides[axis] % 8 == 0;
+  for (int axis = 0; axis < 3; ++axis) aligned = aligned && field.strides[axis] % step == 0;
   return aligned;
 }
 

@@ -8,7 +8,8 @@ namespace foci::cuda {
 
 namespace {
 
-constexpr int most_spans = 32;     // of a sequence: fewer would leave a GPU idle
+constexpr int most_spans = 32;     // of a sequence
+constexpr int enough_spans = 192;  // of all: fewer would leave a GPU idle
 constexpr int least_tokens = 128;  // of such a span
 constexpr int prefix_chunk = 32;   // rows of a block under prefix
 constexpr int row_threads = 128;   // of such a block
@@ -51,7 +52,8 @@ FOCI_DEVICE int count_tokens(const Terms& of, const Terms::Span& at, int first, 
   return count;
 }
 
-/// A block a chunk: every group of threads sums some of its tokens, then the groups are summed.
+/// A block a chunk: every group of threads sums some of its tokens, then the groups are summed. A
+/// block that has the whole line finishes it.
 template <int W>
 __global__ void __launch_bounds__(line_threads) sum_spans(TokenMean mean) {
   const int c = int(blockIdx.x) % mean.chunks, line = int(blockIdx.x) / mean.chunks;
@@ -76,9 +78,13 @@ __global__ void __launch_bounds__(line_threads) sum_spans(TokenMean mean) {
     }
     __syncthreads();
   }
-  if (threadIdx.x >= warp) return;
-  const int count = count_tokens(mean.of, at, first, last);
-  if (threadIdx.x == 0) *mean.count(s, head, c) = count;
+  if (threadIdx.x < warp) {
+    const int count = count_tokens(mean.of, at, first, last);
+    if (threadIdx.x == 0) *mean.count(s, head, c) = count;
+  }
+  if (mean.chunks > 1) return;
+  __syncthreads();
+  finish_line(mean, s, head, reinterpret_cast<float*>(partial), true);
 }
 
 /// Short chunks: a group of threads each.
@@ -281,8 +287,9 @@ void TokenMean::take(metric::Arena& arena, const metric::Problem& problem, const
   prefix = problem.scope == Scope::prefix;
   D = shape.D;
   const int heads = of.heads, tokens = of.of_queries ? shape.longest_n : shape.longest_m;
-  chunk =
-      prefix ? prefix_chunk : std::max(least_tokens, int(parts(std::max(tokens, 1), most_spans)));
+  const int spans =
+      std::clamp(int(parts(enough_spans, std::max(shape.sequences * heads, 1))), 1, most_spans);
+  chunk = prefix ? prefix_chunk : std::max(least_tokens, int(parts(std::max(tokens, 1), spans)));
   chunks = std::max(1, int(parts(tokens, chunk)));
   const int backward_chunks = back && prefix ? int(parts(shape.longest_n, prefix_chunk)) : 0;
   const std::int64_t lines = heads * (prefix ? problem.size.B * problem.size.N : problem.sequences);
@@ -312,6 +319,7 @@ void TokenMean::sum_up(Stream stream) const {
 }
 
 void TokenMean::finish(Stream stream) const {
+  if (!prefix && chunks == 1 && !median) return;
   if (!prefix) {
     launch("token mean", finish_lines,
            {{row_blocks(*this, 1)}, {row_threads}, std::size_t(D) * sizeof(float)}, stream, *this);

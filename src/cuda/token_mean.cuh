@@ -40,6 +40,7 @@ struct TokenMean {
   Terms of;
   int D = 0;
   int prefix = 0;
+  int median = 0;             // sums come from elsewhere
   int chunk = 0, chunks = 0;  // tokens summed up apart, and how many such of the longest sequence
   Normalize normalize = Normalize::max;
   int flat = 0;
@@ -65,8 +66,9 @@ struct TokenMean {
 
   /// Arrays for the terms that `of` tells of. `back`: also what the way back needs.
   void take(metric::Arena& arena, const metric::Problem& problem, const Shape& of_shape, bool back);
-  /// Sums up; the lines are finished, too, unless finish_line() is to be called.
+  /// Sums up; one chunk a sequence is a whole line, which is finished at once.
   void sum_up(Stream stream) const;
+  /// The lines, where sum_up did not get that far.
   void finish(Stream stream) const;
   /// Gradient dm of the normalised lines, shaped like m -> of each term, in place: under prefix row
   /// i gets what every token gets that is known from row i on. Divided by the counts where `mean`.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax on tensor cores against ref in double by the tolerance rule: sizes around its tiles,
-// grouped heads, hidden keys, biases, packed sequences, strides, large and small values.
+// grouped heads, hidden keys, biases, packed sequences, strides, large and small values; queries
+// that a metric folds.
 #include "cuda/softmax_mma.cuh"
 
 #include "../cpu/three.hpp"
@@ -10,6 +11,9 @@ namespace {
 
 using namespace cases;
 
+/// How queries times m come: not at all, m beside them, or as floats.
+enum class Lines { none, beside, floats };
+
 /// What a call adds to a case.
 struct Setting {
   Case c;
@@ -18,6 +22,8 @@ struct Setting {
   int bias_heads = 0;  // H or G
   double size = 1;
   double scale = 0;  // 0: the standard one
+  Lines lines = Lines::none;
+  std::int64_t m_heads = 1, m_rows = 1;  // of m
 };
 
 Shape shape_of(const Setting& set) {
@@ -40,6 +46,14 @@ Folded folded_of(const Setting& set, const Made& made) {
   folded.key_bias = Field(made.find("key_bias"));
   folded.key_head_bias = set.bias_heads == set.c.G;
   folded.key_mask = Field(made.find("key_mask"));
+  if (set.lines == Lines::beside) {
+    folded.m = Field(made.find("metric"));
+    folded.key_head_m = set.m_heads == set.c.G;
+  }
+  if (set.lines == Lines::floats) {
+    folded.q = Field(made.find("lines"));
+    folded.row_bias = Field(made.find("row_bias"));
+  }
   return folded;
 }
 
@@ -58,6 +72,7 @@ Rows rows_of(const Outputs& to) {
 Options options_of(const Setting& set) {
   Options how{.causal = set.causal, .backend = Backend::ref};
   if (set.scale != 0) how.scale = set.scale;
+  if (set.lines != Lines::none) how.metric = Given{};
   return how;
 }
 
@@ -67,7 +82,38 @@ std::string described(const Setting& set) {
          std::to_string(c.B) + " H" + std::to_string(c.H) + " G" + std::to_string(c.G) + " N" +
          std::to_string(c.N) + " M" + std::to_string(c.M) + " D" + std::to_string(c.D) + " E" +
          std::to_string(c.E) + " bias " + std::to_string(set.bias_heads) + " masked " +
-         std::to_string(int(c.masked)) + " size " + std::to_string(set.size);
+         std::to_string(int(c.masked)) + " size " + std::to_string(set.size) + " lines " +
+         std::to_string(int(set.lines)) + " of " + std::to_string(set.m_heads) + "x" +
+         std::to_string(set.m_rows);
+}
+
+/// m q of every query, or dq' of every query times m where `back`.
+void fold(Made& made, const Setting& set, const std::string& from, const std::string& to,
+          DType dtype) {
+  const Case& c = set.c;
+  const Field m(made.find("metric")), x(made.find(from)),
+      y(made.fresh(to, {c.B, c.H, c.N, c.D}, dtype));
+  for (int b = 0; b < c.B; ++b) {
+    for (int h = 0; h < c.H; ++h) {
+      const int head = set.m_heads == c.H ? h : int(h / (c.H / c.G));
+      for (int i = 0; i < c.N; ++i) {
+        for (int d = 0; d < c.D; ++d)
+          y.store(x.load(b, h, i, d) * m.load(b, head, i, d), b, h, i, d);
+      }
+    }
+  }
+}
+
+/// An uneven m; queries times it; and what lse has besides.
+void put_metric(Made& made, const Setting& set) {
+  const Case& c = set.c;
+  Tensor m =
+      Tensor::copy(made.normal("metric", {c.B, set.m_heads, set.m_rows, c.D}, 1), DType::f32);
+  for (std::int64_t i = 0; i < m.view().count(); ++i)
+    m.data<float>()[i] = std::abs(m.data<float>()[i]) / 4 + float(i % 5) / 5;
+  made.put("metric", std::move(m));
+  fold(made, set, "q", "lines", DType::f32);
+  made.put("row_bias", Tensor::copy(made.normal("row_bias", {c.B, c.H, c.N}, 3), DType::f32));
 }
 
 Three drawn(const Setting& set, std::uint64_t seed) {
@@ -78,20 +124,21 @@ Three drawn(const Setting& set, std::uint64_t seed) {
     if (set.c.M > 3) bias.data<float>()[2] = -INFINITY;
     three.ours.put("key_bias", std::move(bias));
   }
+  if (set.lines != Lines::none) put_metric(three.ours, set);
   return three;
 }
 
 /// Gradients by way of o and lse of the forward pass, which are there.
-void run_backward(const Setting& set, Made& made, const Outputs& saved, Order order) {
+void run_backward(const Setting& set, const Folded& folded, Made& made, const Outputs& saved,
+                  Order order) {
   const Shape shape = shape_of(set);
   const Gradients to = all_gradients(made, options_of(set));
   std::vector<float> delta(std::size_t(set.c.B * set.c.H * set.c.N), NAN);
   Arena counted;
-  SoftmaxMmaScratch(counted, shape, order);
+  SoftmaxMmaScratch(counted, shape, order, 2);
   std::vector<std::byte> memory(counted.used() + Arena::alignment, std::byte(0xff));
   Arena arena(memory);
-  const SoftmaxMmaScratch scratch(arena, shape, order);
-  const Folded folded = folded_of(set, made);
+  const SoftmaxMmaScratch scratch(arena, shape, order, 2);
   Saved from;
   from.d_o = Field(to.d_o);
   from.o = Field(saved.o);
@@ -103,7 +150,20 @@ void run_backward(const Setting& set, Made& made, const Outputs& saved, Order or
   sinks.dk = Field(to.dk);
   sinks.dv = Field(to.dv);
   sinks.dkey_bias = Field(to.dkey_bias);
+  sinks.dq_of_q = set.lines == Lines::beside;
+  if (set.lines == Lines::floats)
+    sinks.dq = Field(made.fresh("dlines", {set.c.B, set.c.H, set.c.N, set.c.D}, DType::f32));
   softmax_mma_backward(shape, folded, from, sinks, scratch, nullptr);
+  if (set.lines == Lines::floats) fold(made, set, "dlines", "dq", set.dtype);
+}
+
+/// What the pass does not write, or not with all the bits of floats.
+void take_rest(Three& three, const Setting& set) {
+  for (const char* name : {"dv_prev", "metric_used", "dmetric", "dkey_bias"}) {
+    const bool is_bias = std::string(name) == "dkey_bias";
+    if (!three.naive.find(name) || (is_bias && set.lines == Lines::none)) continue;
+    three.ours.put(name, Tensor::copy(three.naive[name], three.naive[name].view().dtype));
+  }
 }
 
 /// One draw: with statistics and without, dq in any order and in one.
@@ -113,23 +173,28 @@ void draw(Rule& rule, const Setting& set, std::uint64_t seed) {
   Three three = drawn(set, seed);
   three.answer(how);
   const Outputs to = all_outputs(three.ours, how);
-  const Folded folded = folded_of(set, three.ours);
+  Field row_bias;  // none at first
+  Folded folded = folded_of(set, three.ours);
   ASSERT_TRUE(softmax_mma_serves(shape, folded, Field(to.o))) << described(set);
+  std::swap(folded.row_bias, row_bias);
   softmax_mma_forward(shape, folded, rows_of(to), nullptr);
-  run_backward(set, three.ours, to, Order::any);
-  three.ours.put("dv_prev", Tensor::copy(three.naive["dv_prev"], set.dtype));
+  run_backward(set, folded, three.ours, to, Order::any);
+  take_rest(three, set);
   rule.add(three.ours, three.naive, three.exact);
   if (set.size >= 1) {  // below, weights are equal but for rounding
     EXPECT_EQ(three.ours["largest_at"].values(), three.naive["largest_at"].values())
         << described(set);
   }
   const Outputs again{.o = three.ours.fresh("o", {set.c.B, set.c.H, set.c.N, set.c.E}, set.dtype),
-                      .lse = to.lse};
+                      .lse = three.ours.fresh("rough", {set.c.B, set.c.H, set.c.N}, DType::f32)};
+  std::swap(folded.row_bias, row_bias);
   Rows alone;
   alone.o = Field(again.o);
+  alone.lse = Field(again.lse);
+  alone.rough_lse = 1;
   softmax_mma_forward(shape, folded, alone, nullptr);
-  run_backward(set, three.ours, again, Order::repeatable);
-  three.ours.put("dv_prev", Tensor::copy(three.naive["dv_prev"], set.dtype));
+  run_backward(set, folded, three.ours, again, Order::repeatable);
+  take_rest(three, set);
   rule.add(three.ours, three.naive, three.exact);
 }
 
@@ -161,6 +226,60 @@ TEST(CudaSoftmaxMma, follows_ref_where_values_have_another_width) {
   for (const auto& [D, E] : {std::pair{8, 64}, {64, 40}, {24, 96}}) {
     expect_rule({.c = {"", 1, 2, 2, 40, 70, D, E}, .causal = true});
     expect_rule({.c = {"", 1, 2, 2, 40, 70, D, E}, .dtype = DType::f16, .bias_heads = 2});
+  }
+}
+
+TEST(CudaSoftmaxMma, folds_queries) {
+  for (const Lines lines : {Lines::beside, Lines::floats}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      const bool causal = dtype == DType::f16;
+      expect_rule({.c = {"", 2, 4, 2, 70, 40, 16, 16},
+                   .dtype = dtype,
+                   .causal = causal,
+                   .lines = lines,
+                   .m_heads = 2});
+      expect_rule({.c = {"", 1, 2, 1, 20, 150, 64, 64},
+                   .dtype = dtype,
+                   .causal = causal,
+                   .lines = lines,
+                   .m_heads = 2,
+                   .m_rows = 20});
+      expect_rule({.c = {"", 1, 2, 1, 20, 150, 128, 128},
+                   .dtype = dtype,
+                   .bias_heads = 2,
+                   .lines = lines,
+                   .m_heads = 1});
+      expect_rule({.c = {"", 1, 1, 1, 9, 2, 24, 40}, .dtype = dtype, .lines = lines});
+    }
+    expect_rule({.c = {"", 1, 2, 2, 65, 150, 32, 32, Masked::holes},
+                 .size = 20,
+                 .lines = lines,
+                 .m_heads = 2});
+  }
+}
+
+/// Heads whose flag is 0 are left as they are, both ways.
+TEST(CudaSoftmaxMma, leaves_heads_to_others) {
+  const Setting set{.c = {"", 1, 2, 2, 20, 30, 16, 16}};
+  Made made(set.c, 3, set.dtype);
+  const Shape shape = shape_of(set);
+  const int flags[] = {0, 1};
+  Folded folded = folded_of(set, made);
+  folded.by_mma = flags;
+  Outputs to{.o = made.fresh("o", {1, 2, 20, 16}, set.dtype),
+             .lse = made.fresh("lse", {1, 2, 20}, DType::f32)};
+  softmax_mma_forward(shape, folded, rows_of(to), nullptr);
+  run_backward(set, folded, made, to, Order::any);
+  for (const char* name : {"o", "dq", "dk", "dv"}) {
+    const std::vector<double> all = made[name].values();
+    const auto written = [&](std::size_t head) {
+      const std::size_t half = all.size() / 2;
+      return std::count_if(all.begin() + std::ptrdiff_t(head * half),
+                           all.begin() + std::ptrdiff_t((head + 1) * half),
+                           [](double x) { return x == x; });
+    };
+    EXPECT_EQ(written(0), 0) << name;
+    EXPECT_EQ(written(1), std::ptrdiff_t(all.size() / 2)) << name;
   }
 }
 
