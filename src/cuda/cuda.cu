@@ -4,6 +4,7 @@
 #include "cuda/chunked.cuh"
 #include "cuda/cuda.hpp"
 #include "cuda/diagonal.cuh"
+#include "cuda/few_keys.cuh"
 #include "cuda/full_metric.cuh"
 #include "cuda/softmax_mma.cuh"
 #include "cuda/split_keys.cuh"
@@ -78,10 +79,13 @@ bool may_go_by_mma(const Problem& p) {
 }
 
 /// Which pass serves a problem over lines that are folded.
-void run_rows(const Shape& shape, const Folded& folded, const Weigh& weigh, const Rows& to,
+void run_rows(const Problem& p, const Shape& shape, const Folded& folded, const Rows& to,
               Stream stream) {
+  const Weigh weigh = weigh_of(p);
   const bool plain = weigh.kind == Kind::softmax && folded.q.dtype == folded.k.dtype;
-  if (plain && softmax_mma_serves(shape, folded, to.o)) {
+  if (few_keys_serve(p)) {
+    few_keys_forward(shape, folded, weigh, to, stream);
+  } else if (plain && softmax_mma_serves(shape, folded, to.o)) {
     softmax_mma_forward(shape, folded, to, stream);
   } else if (weights_mma_serves(shape, folded, weigh, to)) {
     weights_mma_forward(shape, folded, weigh, to, stream);
@@ -112,7 +116,7 @@ class Forward {
       } else if (split_ && split_->serves(folded, rows)) {
         split_->forward(folded, rows, stream);
       } else {
-        run_rows(shape_, folded, weigh_of(p_), rows, stream);
+        run_rows(p_, shape_, folded, rows, stream);
       }
     }
   }
@@ -149,6 +153,10 @@ class Backward {
       return;
     }
     const metric::Sizes& z = p.size;
+    if (few_keys_serve(p)) {
+      notes_ = arena.take<double>(z.B, z.H, z.N, 2).data();
+      return;
+    }
     o_ = arena.take<float>(z.B, z.H, z.N, z.E).data();
     by_ = arena.take<float>(z.B, z.H, z.N).data();
     delta_ = arena.take<float>(z.B, z.H, z.N).data();
@@ -161,12 +169,15 @@ class Backward {
     send_offsets(shape_, p_, stream);
     metric_.estimate({}, stream);
     if (runs_by_mma(to, saved, stream)) return;
-    const Saved known = chunked_ ? Saved{} : known_of(to, saved, stream);
+    const bool few = few_keys_serve(p_);
+    const Saved known = chunked_ || few ? Saved{} : known_of(to, saved, stream);
     const Sinks sinks = metric_.sinks(to);
     for (int wave = 0; wave < metric_.waves(); ++wave) {
       const Folded folded = metric_.fold(wave, stream);
       if (chunked_) {
         chunked_->backward(folded, Field(to.d_o), sinks, stream);
+      } else if (few) {
+        few_keys_backward(shape_, folded, weigh_of(p_), Field(to.d_o), sinks, notes_, stream);
       } else {
         tile_backward(shape_, folded, weigh_of(p_), known, sinks, stream);
       }
@@ -226,6 +237,7 @@ class Backward {
   std::optional<ChunkedPass> chunked_;
   std::optional<SoftmaxMmaScratch> by_mma_;
   float *o_ = nullptr, *by_ = nullptr, *delta_ = nullptr, *share_ = nullptr;  // (B,H,N,E), (B,H,N)
+  double* notes_ = nullptr;  // (B,H,N,2) of few keys
 };
 
 /// Calls f with a null pointer of the metric's class.

@@ -16,19 +16,23 @@ constexpr int batch = 4;   // of them at once
 struct Draw {
   int G, D;
   Random how;
-  float* m;  // (G, D)
+  float* m;      // (G, D), or
+  double* wide;  // the same
 };
 
 /// A block a key head.
 __global__ void __launch_bounds__(warp) draw_lines(Draw of) {
-  auto* line = reinterpret_cast<float*>(shared_memory());  // (D)
+  auto* line = reinterpret_cast<double*>(shared_memory());  // (D)
   const int g = int(blockIdx.x);
   for (int d = lane(); d < of.D; d += warp)
-    line[d] = float(metric::draw(of.how.floor, of.how.seed, of.how.layer, g, d));
+    line[d] = metric::draw(of.how.floor, of.how.seed, of.how.layer, g, d);
   __syncwarp();
-  const float by = divisor_of(of.how.normalize, line, of.D, 1);
-  for (int d = lane(); d < of.D; d += warp)
-    of.m[std::int64_t(g) * of.D + d] = by == 0 ? 1.0f : line[d] / by;
+  const double by = divisor_of(of.how.normalize, line, of.D, 1);
+  for (int d = lane(); d < of.D; d += warp) {
+    const double x = by == 0 ? 1.0 : line[d] / by;
+    const std::int64_t at = std::int64_t(g) * of.D + d;
+    of.wide ? of.wide[at] = x : of.m[at] = float(x);
+  }
 }
 
 struct Copy {
@@ -187,8 +191,9 @@ __global__ void __launch_bounds__(line_threads) sum_heads(GradientSums of) {
 
 }  // namespace
 
-DiagonalMetric::DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass)
-    : p_(problem), shape_(shape), none_(problem.metric<Dot>() != nullptr) {
+DiagonalMetric::DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass,
+                               bool exact)
+    : p_(problem), shape_(shape), exact_(exact), none_(problem.metric<Dot>() != nullptr) {
   if (none_) return;
   describe();
   take_estimate(arena, pass);
@@ -213,8 +218,13 @@ void DiagonalMetric::take_estimate(Arena& arena, Pass pass) {
     return;
   }
   if (p_.metric<Random>()) {
-    drawn_ = arena.take<float>(p_.size.G, p_.size.D).data();
-    lines_.m = Field::of(drawn_, {1, p_.size.G, 1, p_.size.D});
+    if (exact_) {
+      drawn_exactly_ = arena.take<double>(p_.size.G, p_.size.D).data();
+      lines_.m = Field(View(drawn_exactly_, {1, p_.size.G, 1, p_.size.D}));
+    } else {
+      drawn_ = arena.take<float>(p_.size.G, p_.size.D).data();
+      lines_.m = Field::of(drawn_, {1, p_.size.G, 1, p_.size.D});
+    }
     return;
   }
   const auto read = [&](const auto& how) {
@@ -227,25 +237,27 @@ void DiagonalMetric::take_estimate(Arena& arena, Pass pass) {
   const bool back = pass == Pass::backward;
   if (const auto* how = p_.metric<Jacobian>()) {
     mean_.normalize = how->normalize;
-    jacobian_.take(arena, p_, shape_, back && p_.through);
+    jacobian_.take(arena, p_, shape_, exact_, back && p_.through);
     mean_.of = jacobian_.terms(p_);
   } else {
     mean_.of = {Field(p_.from.v), Field(p_.from.v_prev), Field(p_.from.key_mask), int(p_.size.G),
                 0};
   }
-  mean_.take(arena, p_, shape_, back);
+  mean_.take(arena, p_, shape_, exact_, back);
   mean_.median = median();
   if (median()) mean_.chunks = 1;
   lines_.m = Field::of(mean_.m, {batches_, heads_, rows_, p_.size.D});
+  if (exact_) lines_.m = Field(View(mean_.wide, {batches_, heads_, rows_, p_.size.D}));
 }
 
 void DiagonalMetric::take_fold(Arena& arena) {
   const auto& z = p_.size;
-  if (product()) {
+  if (folds()) {
     // In float: 16 bits of q' would show in lse and in the statistics.
     folded_ = Field::of(arena.take<float>(z.B, z.H, z.N, z.D).data(), {z.B, z.H, z.N, z.D});
     return;
   }
+  if (exact_) return;
   const bool one_batch =
       p_.metric<Random>() || (p_.metric<Given>() && p_.from.metric.shape[0] == 1);
   const bool by_sequence = p_.packed() && !lines_.per_query && !one_batch;
@@ -262,8 +274,8 @@ void DiagonalMetric::take_gradients(Arena& arena) {
                      {z.B, heads, tokens, width});
   };
   const bool differentiated = p_.through && differentiates();
-  if (product() || differentiated) dq_ = room(z.H, z.N, z.D);
-  if (!product()) dm_terms_ = room(z.H, z.N, z.D);
+  if (folds() || differentiated) dq_ = room(z.H, z.N, z.D);
+  if (!folds()) dm_terms_ = room(z.H, z.N, z.D);
   if (differentiated) dk_ = room(z.G, z.M, z.D);
   if (p_.through && estimated()) dv_ = room(z.G, z.M, z.E);
   dm_ = arena.take<float>(batches_, heads_, rows_, z.D).data();
@@ -280,8 +292,8 @@ void DiagonalMetric::estimate(const Outputs& to, Stream stream) {
   if (none_) return;
   const int D = shape_.D;
   if (const auto* how = p_.metric<Random>()) {
-    launch("random metric", draw_lines, {{unsigned(shape_.G)}, {warp}, D * sizeof(float)}, stream,
-           Draw{shape_.G, D, *how, drawn_});
+    launch("random metric", draw_lines, {{unsigned(shape_.G)}, {warp}, D * sizeof(double)}, stream,
+           Draw{shape_.G, D, *how, drawn_, drawn_exactly_});
   }
   if (estimated()) {
     if (to.metric) mean_.copy = Field(to.metric);
@@ -325,7 +337,7 @@ Folded DiagonalMetric::beside() const {
 Folded DiagonalMetric::fold(int, Stream stream) {
   Folded folded = beside();
   if (none_) return folded;
-  if (product()) {
+  if (folds()) {
     fold_queries(folded.q, folded_, stream);
     folded.q = folded_;
     folded.m = {};
@@ -354,9 +366,9 @@ Sinks DiagonalMetric::sinks(const Gradients& to) {
   sinks.dv = Field(to.dv);
   sinks.dkey_bias = Field(to.dkey_bias);
   if (none_) return sinks;
-  if (dq_.data && (to.dq || (product() && wants_dm(to)))) sinks.dq = dq_;
+  if (dq_.data && (to.dq || (folds() && wants_dm(to)))) sinks.dq = dq_;
   if (dk_.data && to.dk) sinks.dk = dk_;
-  if (!product() && wants_dm(to)) sinks.dm = dm_terms_;
+  if (!folds() && wants_dm(to)) sinks.dm = dm_terms_;
   if (dv_.data && to.dv) sinks.dv = dv_;
   return sinks;
 }
@@ -370,7 +382,7 @@ Sinks DiagonalMetric::sinks_beside(const Gradients& to) {
 }
 
 void DiagonalMetric::sum_gradient(Stream stream) const {
-  const Field terms = product() ? dq_ : dm_terms_, q = product() ? Field(p_.from.q) : Field();
+  const Field terms = folds() ? dq_ : dm_terms_, q = folds() ? Field(p_.from.q) : Field();
   GradientSums of{shape_, lines_, terms, q, heads_, chunk_, chunks_, sums_, dm_};
   if (lines_.per_query) {
     of.chunks = int(batches_);
@@ -401,7 +413,7 @@ void DiagonalMetric::finish(const Gradients& to, Stream stream, bool beside) {
     copy_to(to.dmetric, dm, joins ? batches_ : 1, stream);
   }
   const bool more = p_.through && differentiates();  // dq is not complete yet
-  if (product() && to.dq && (!beside || wants_dm(to)))
+  if (folds() && to.dq && (!beside || wants_dm(to)))
     fold_queries(dq_, more ? dq_ : Field(to.dq), stream);
   if (!p_.through || !estimated()) return;
   mean_.backward(dm_, !median(), stream);

@@ -4,6 +4,7 @@
 // and dmetric.
 #pragma once
 
+#include "cuda/few_keys.cuh"
 #include "cuda/jacobian.cuh"
 #include "cuda/layer_change.cuh"
 #include "cuda/passes.cuh"
@@ -27,8 +28,11 @@ class DiagonalMetric {
  public:
   enum class Pass { forward, backward };
 
-  /// `problem` must outlive it.
-  DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass);
+  /// `problem` must outlive it. exact: m in double and apart from q, as the pass of few keys wants
+  /// it.
+  DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass, bool exact);
+  DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass)
+      : DiagonalMetric(arena, problem, shape, pass, few_keys_serve(problem)) {}
 
   /// m
   void estimate(const Outputs& to, Stream stream);
@@ -48,6 +52,8 @@ class DiagonalMetric {
 
  private:
   bool product() const { return metric::form_of(p_.how.metric) == Form::product; }
+  /// Whether m goes into the queries, else it goes to the pass.
+  bool folds() const { return product() && !exact_; }
   bool changes() const { return p_.metric<LayerChange>() || p_.metric<Flat>(); }
   bool differentiates() const { return p_.metric<Jacobian>() != nullptr; }
   bool estimated() const { return changes() || differentiates(); }
@@ -63,6 +69,7 @@ class DiagonalMetric {
 
   const Problem& p_;
   Shape shape_;
+  bool exact_;
   bool none_ = false;  // dot
   std::int64_t batches_ = 0, rows_ = 0;
   int heads_ = 0;  // lines of m: (batches, heads, rows, D)
@@ -71,6 +78,7 @@ class DiagonalMetric {
   JacobianEstimate jacobian_;
   int* chosen_ = nullptr;  // (sequences, G, D) median
   float* drawn_ = nullptr;
+  double* drawn_exactly_ = nullptr;
   bool spread_ = false;            // distance: m needs a copy for the pass
   Field folded_;                   // q' (B,H,N,D), or m (B,H,1|N,D)
   Field dq_, dm_terms_, dk_, dv_;  // f32, what the pass leaves

@@ -121,10 +121,10 @@ struct Folded {
   float scale = 1;
   const float* scales = nullptr;
   Field q, k, v;  // (B,H,N,D) (B,G,M,D) (B,G,M,E)
-  // weighted: (B,H,N,D). product, on tensor cores alone: (1|sequences, H|G, 1|N, D) f32, tokens
-  // q0 + i; q times m is what k meets.
+  // weighted: (B,H,N,D). product on tensor cores, and few keys always: (1|sequences, H|G, 1|N, D),
+  // tokens q0 + i, f32 or among few keys f64; q times m is what k meets.
   Field m;
-  int key_head_m = 0;  // product: a line a key head, else one a query head
+  int key_head_m = 0;  // there: a line a key head, else one a query head
   Field key_bias;      // (B,H,M), or (B,G,M) where key_head_bias
   int key_head_bias = 0;
   Field key_mask;  // (B,M) bool, true = keep

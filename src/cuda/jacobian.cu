@@ -69,32 +69,37 @@ FOCI_DEVICE void load_query(const JacobianEstimate& of, const Query& query, floa
 }
 
 /// What a block that differentiates keeps in shared memory.
+template <class T>
 struct Desk {
-  double* centre;        // (D + E)
-  double* weights;       // (32)
-  double* most;          // (8) a warp's largest score
-  float *q, *size;       // (D)
-  float *pulls, *apart;  // (32, 64)
+  double* centre;    // (D + E)
+  double* weights;   // (32)
+  double* most;      // (8) a warp's largest score
+  T* size;           // (D)
+  T *pulls, *apart;  // (32, 64)
+  float* q;          // (D)
 
   static FOCI_DEVICE Desk of(const Shape& shape) {
     Desk desk;
     desk.centre = reinterpret_cast<double*>(shared_memory());
     desk.weights = desk.centre + shape.D + shape.E;
     desk.most = desk.weights + tile;
-    desk.pulls = reinterpret_cast<float*>(desk.most + threads / warp);
+    desk.pulls = reinterpret_cast<T*>(desk.most + threads / warp);
     desk.apart = desk.pulls + tile * panel;
-    desk.q = desk.apart + tile * panel;
-    desk.size = desk.q + shape.D;
+    desk.size = desk.apart + tile * panel;
+    desk.q = reinterpret_cast<float*>(desk.size + shape.D);
     return desk;
   }
   static std::size_t bytes(const Shape& shape) {
     return sizeof(double) * std::size_t(shape.D + shape.E + tile + threads / warp) +
-           sizeof(float) * std::size_t(2 * tile * panel + 2 * shape.D);
+           sizeof(T) * std::size_t(2 * tile * panel + shape.D) +
+           sizeof(float) * std::size_t(shape.D);
   }
 };
 
 /// The largest score; -infinity: no key is seen.
-FOCI_DEVICE double largest_score(const JacobianEstimate& of, const Query& query, const Desk& desk) {
+template <class T>
+FOCI_DEVICE double largest_score(const JacobianEstimate& of, const Query& query,
+                                 const Desk<T>& desk) {
   double top = -INFINITY;
   for (int j0 = 0; j0 < query.reach; j0 += tile) {
     const double s = score_of<lanes_a_key>(of, query, desk.q, j0 + int(threadIdx.x) / lanes_a_key);
@@ -120,7 +125,8 @@ FOCI_DEVICE void weigh_tile(const JacobianEstimate& of, const Query& query, cons
 }
 
 /// kappa and omega; returns the sum of exp.
-FOCI_DEVICE double find_centre(const JacobianEstimate& of, const Query& query, const Desk& desk,
+template <class T>
+FOCI_DEVICE double find_centre(const JacobianEstimate& of, const Query& query, const Desk<T>& desk,
                                double top) {
   const int both = of.shape.D + of.shape.E;
   double sum = 0;
@@ -143,26 +149,25 @@ FOCI_DEVICE double find_centre(const JacobianEstimate& of, const Query& query, c
 }
 
 /// The tile's lines: pulls = c a_j (k_j - kappa), apart = v_j - omega, 64 columns of each.
-FOCI_DEVICE void centre_tile(const JacobianEstimate& of, const Query& query, const Desk& desk,
+template <class T>
+FOCI_DEVICE void centre_tile(const JacobianEstimate& of, const Query& query, const Desk<T>& desk,
                              int j0, int d0, int e0) {
   const int D = of.shape.D, E = of.shape.E;
   for (int x = int(threadIdx.x); x < tile * panel; x += threads) {
     const int n = x / panel, d = d0 + x % panel, e = e0 + x % panel;
     const double weight = desk.weights[n];
-    float pull = 0, apart = 0;
-    if (weight != 0 && d < D)
-      pull = float(weight * (number_of(of, query, j0 + n, d) - desk.centre[d]));
-    if (weight != 0 && e < E)
-      apart = float(number_of(of, query, j0 + n, D + e) - desk.centre[D + e]);
+    T pull = 0, apart = 0;
+    if (weight != 0 && d < D) pull = T(weight * (number_of(of, query, j0 + n, d) - desk.centre[d]));
+    if (weight != 0 && e < E) apart = T(number_of(of, query, j0 + n, D + e) - desk.centre[D + e]);
     desk.pulls[x] = pull;
     desk.apart[x] = apart;
   }
 }
 
 /// J in 64 rows from d0 and columns from e0 on; this thread's rows 4 ty .. and columns 4 tx ..
-FOCI_DEVICE void differentiate(float (&J)[cell][cell], const JacobianEstimate& of,
-                               const Query& query, const Desk& desk, int d0, int e0, double top,
-                               double sum) {
+template <class T>
+FOCI_DEVICE void differentiate(T (&J)[cell][cell], const JacobianEstimate& of, const Query& query,
+                               const Desk<T>& desk, int d0, int e0, double top, double sum) {
   const int ty = int(threadIdx.x) / (panel / cell), tx = int(threadIdx.x) % (panel / cell);
   for (int j0 = 0; j0 < query.reach; j0 += tile) {
     __syncthreads();
@@ -171,8 +176,8 @@ FOCI_DEVICE void differentiate(float (&J)[cell][cell], const JacobianEstimate& o
     centre_tile(of, query, desk, j0, d0, e0);
     __syncthreads();
     for (int n = 0; n < tile; ++n) {
-      const float* pull = desk.pulls + n * panel + cell * ty;
-      const float* apart = desk.apart + n * panel + cell * tx;
+      const T* pull = desk.pulls + n * panel + cell * ty;
+      const T* apart = desk.apart + n * panel + cell * tx;
       FOCI_UNROLL
       for (int r = 0; r < cell; ++r) {
         FOCI_UNROLL
@@ -183,11 +188,12 @@ FOCI_DEVICE void differentiate(float (&J)[cell][cell], const JacobianEstimate& o
 }
 
 /// Forward: sizes and counted. Backward (where there are signs): signs, centres, notes.
+template <class T>
 __global__ void __launch_bounds__(threads) differentiate_queries(JacobianEstimate of, int round) {
   const Query query = Query::of(of, round);
   if (!query.exists()) return;
   const Shape& shape = of.shape;
-  const Desk desk = Desk::of(shape);
+  const auto desk = Desk<T>::of(shape);
   const int D = shape.D, E = shape.E, token = query.at.q0 + query.i;
   const int ty = int(threadIdx.x) / (panel / cell), tx = int(threadIdx.x) % (panel / cell);
   load_query(of, query, desk.q);
@@ -199,14 +205,14 @@ __global__ void __launch_bounds__(threads) differentiate_queries(JacobianEstimat
   const double sum = counts ? find_centre(of, query, desk, top) : 0.0;
   for (int d0 = 0; counts && d0 < D; d0 += panel) {
     for (int e0 = 0; e0 < E; e0 += panel) {
-      float J[cell][cell] = {};
+      T J[cell][cell] = {};
       differentiate(J, of, query, desk, d0, e0, top, sum);
       for (int r = 0; r < cell; ++r) {
         const int d = d0 + cell * ty + r;
-        float size = 0;
+        T size = 0;
         for (int x = 0; x < cell; ++x) {
           const int e = e0 + cell * tx + x;
-          size += fabsf(J[r][x]);
+          size += fabs(J[r][x]);
           if (of.signs && d < D && e < E)
             of.signs[(query.slot * D + d) * E + e] = static_cast<signed char>(J[r][x] > 0   ? 1
                                                                               : J[r][x] < 0 ? -1
@@ -227,9 +233,9 @@ __global__ void __launch_bounds__(threads) differentiate_queries(JacobianEstimat
     }
     return;
   }
+  const std::int64_t line = (std::int64_t(query.at.b) * shape.H + query.h) * shape.N + token;
   for (int d = int(threadIdx.x); d < D; d += threads)
-    of.sizes[((std::int64_t(query.at.b) * shape.H + query.h) * shape.N + token) * D + d] =
-        desk.size[d];
+    of.wide ? of.wide[line * D + d] = desk.size[d] : of.sizes[line * D + d] = float(desk.size[d]);
   if (query.h == 0 && threadIdx.x == 0)
     of.counted[std::int64_t(query.at.b) * shape.N + token] = counts;
 }
@@ -243,13 +249,14 @@ struct Pull {
 };
 
 /// What the blocks of the way back keep in shared memory: a query and some keys.
+template <class T>
 struct Bench {
   double* centre;        // (D + E)
   double *weights, *da;  // (32): a_j; a_j da_j
   double* dq;            // (D)
+  T *keys, *values;      // (keys, D) k_j - kappa, (keys, E) v_j - omega
+  T *dk, *dv;            // (16, D) (16, E)
   float *q, *g;          // (D)
-  float *keys, *values;  // (keys, D) k_j - kappa, (keys, E) v_j - omega
-  float *dk, *dv;        // (16, D) (16, E)
   signed char* signs;    // (D, step)
   int step;              // so that neighbouring rows lie in different banks
 
@@ -261,25 +268,25 @@ struct Bench {
     bench.weights = bench.centre + shape.D + shape.E;
     bench.da = bench.weights + tile;
     bench.dq = bench.da + tile;
-    bench.q = reinterpret_cast<float*>(bench.dq + shape.D);
-    bench.g = bench.q + shape.D;
-    bench.keys = bench.g + shape.D;
+    bench.keys = reinterpret_cast<T*>(bench.dq + shape.D);
     bench.values = bench.keys + keys * shape.D;
     bench.dk = bench.values + keys * shape.E;
     bench.dv = bench.dk + sums * shape.D;
-    bench.signs = reinterpret_cast<signed char*>(bench.dv + sums * shape.E);
+    bench.q = reinterpret_cast<float*>(bench.dv + sums * shape.E);
+    bench.g = bench.q + shape.D;
+    bench.signs = reinterpret_cast<signed char*>(bench.g + shape.D);
     return bench;
   }
   static std::size_t bytes(const Shape& shape, int keys, int sums) {
     const auto D = std::size_t(shape.D), both = D + std::size_t(shape.E);
-    return sizeof(double) * (both + 2 * tile + D) +
-           sizeof(float) * (2 * D + std::size_t(keys + sums) * both) +
-           D * std::size_t(step_of(shape));
+    return sizeof(double) * (both + 2 * tile + D) + sizeof(T) * std::size_t(keys + sums) * both +
+           sizeof(float) * 2 * D + D * std::size_t(step_of(shape));
   }
 };
 
 /// A query's lines, centre and signs. Callers put barriers around it.
-FOCI_DEVICE void load_bench(const Bench& bench, const Pull& args, const Query& query) {
+template <class T>
+FOCI_DEVICE void load_bench(const Bench<T>& bench, const Pull& args, const Query& query) {
   const JacobianEstimate& of = args.of;
   const int D = of.shape.D, E = of.shape.E;
   load_query(of, query, bench.q);
@@ -292,32 +299,35 @@ FOCI_DEVICE void load_bench(const Bench& bench, const Pull& args, const Query& q
 }
 
 /// Keys j0 .. of those that have a weight, centred.
-FOCI_DEVICE void centre_keys(const Bench& bench, const JacobianEstimate& of, const Query& query,
+template <class T>
+FOCI_DEVICE void centre_keys(const Bench<T>& bench, const JacobianEstimate& of, const Query& query,
                              int j0, int keys) {
   const int D = of.shape.D, E = of.shape.E;
   for (int x = int(threadIdx.x); x < keys * (D + E); x += threads) {
     const int n = x / (D + E), column = x % (D + E);
-    float* to = column < D ? bench.keys + n * D + column : bench.values + n * E + column - D;
-    *to = bench.weights[n] > 0 ? float(number_of(of, query, j0 + n, column) - bench.centre[column])
-                               : 0.0f;
+    T* to = column < D ? bench.keys + n * D + column : bench.values + n * E + column - D;
+    *to = bench.weights[n] > 0 ? T(number_of(of, query, j0 + n, column) - bench.centre[column])
+                               : T(0);
   }
 }
 
 /// g_d sum_e sign_de (v_je - omega_e) of key n
-FOCI_DEVICE float pull_of_key(const Bench& bench, int E, int n, int d) {
-  float sum = 0;
+template <class T>
+FOCI_DEVICE T pull_of_key(const Bench<T>& bench, int E, int n, int d) {
+  T sum = 0;
   const signed char* signs = bench.signs + d * bench.step;
-  for (int e = 0; e < E; ++e) sum += float(signs[e]) * bench.values[n * E + e];
-  return bench.g[d] * sum;
+  for (int e = 0; e < E; ++e) sum += T(signs[e]) * bench.values[n * E + e];
+  return T(bench.g[d]) * sum;
 }
 
 /// dq, and sum_j a_j da_j for the keys: dq = c sum_j a_j da_j (k_j - kappa).
+template <class T>
 __global__ void __launch_bounds__(threads) pull_queries(Pull args) {
   const JacobianEstimate& of = args.of;
   const Query query = Query::of(of, args.round);
   if (!query.exists()) return;
   const int D = of.shape.D, E = of.shape.E, token = query.at.q0 + query.i;
-  const Bench bench = Bench::of(of.shape, tile, 0);
+  const auto bench = Bench<T>::of(of.shape, tile, 0);
   const double top = of.notes[3 * query.slot], sum = of.notes[3 * query.slot + 1];
   const bool counts = top > -INFINITY;
   for (int d = int(threadIdx.x); d < D; d += threads) bench.dq[d] = 0;
@@ -349,7 +359,8 @@ __global__ void __launch_bounds__(threads) pull_queries(Pull args) {
 }
 
 /// One query's share of dk and dv of the block's keys, a key 16 threads.
-FOCI_DEVICE void pull_few(const Bench& bench, const JacobianEstimate& of, const Query& query,
+template <class T>
+FOCI_DEVICE void pull_few(const Bench<T>& bench, const JacobianEstimate& of, const Query& query,
                           int j0) {
   const int D = of.shape.D, E = of.shape.E;
   const int n = int(threadIdx.x) / lanes_of_few, part = int(threadIdx.x) % lanes_of_few;
@@ -362,24 +373,25 @@ FOCI_DEVICE void pull_few(const Bench& bench, const JacobianEstimate& of, const 
   centre_keys(bench, of, query, j0, few);
   __syncthreads();
   double da = 0;
-  const float by = float(of.c * a);
+  const T by = T(of.c * a);
   for (int d = part; d < D; d += lanes_of_few) {
-    const float pull = pull_of_key(bench, E, n, d);
+    const T pull = pull_of_key(bench, E, n, d);
     da += double(bench.keys[n * D + d]) * double(pull);
     bench.dk[n * D + d] += by * pull;
   }
   const double ds = a * (of.c * sum_of<lanes_of_few>(da) - delta);
   for (int d = part; d < D; d += lanes_of_few)
-    bench.dk[n * D + d] += float(of.c * ds * double(bench.q[d]));
+    bench.dk[n * D + d] += T(of.c * ds * double(bench.q[d]));
   for (int e = part; e < E; e += lanes_of_few) {
-    float pull = 0;
+    T pull = 0;
     for (int d = 0; d < D; ++d)
-      pull += float(bench.signs[d * bench.step + e]) * bench.g[d] * bench.keys[n * D + d];
+      pull += T(bench.signs[d * bench.step + e]) * T(bench.g[d]) * bench.keys[n * D + d];
     bench.dv[n * E + e] += by * pull;
   }
 }
 
 /// A block 16 keys of a key head: the round's queries one after another.
+template <class T>
 __global__ void __launch_bounds__(threads) pull_keys(Pull args) {
   const JacobianEstimate& of = args.of;
   const Shape& shape = of.shape;
@@ -387,7 +399,7 @@ __global__ void __launch_bounds__(threads) pull_keys(Pull args) {
   const int line = int(blockIdx.x) / blocks, j0 = int(blockIdx.x) % blocks * few;
   const int s = line / shape.G, g = line % shape.G, shared_by = shape.H / shape.G;
   const Place at = shape.place(s);
-  const Bench bench = Bench::of(shape, few, few);
+  const auto bench = Bench<T>::of(shape, few, few);
   for (int x = int(threadIdx.x); x < few * D; x += threads) bench.dk[x] = 0;
   for (int x = int(threadIdx.x); x < few * E; x += threads) bench.dv[x] = 0;
   for (int h = g * shared_by; h < (g + 1) * shared_by; ++h) {
@@ -407,15 +419,15 @@ __global__ void __launch_bounds__(threads) pull_keys(Pull args) {
     if (j0 + n >= at.M) continue;
     const Field& to = column < D ? args.to.dk : args.to.dv;
     const int d = column < D ? column : column - D;
-    const float more = column < D ? bench.dk[n * D + d] : bench.dv[n * E + d];
-    if (to) to.store(to.load(at.b, g, token, d) + more, at.b, g, token, d);
+    const T more = column < D ? bench.dk[n * D + d] : bench.dv[n * E + d];
+    if (to) to.store(float(T(to.load(at.b, g, token, d)) + more), at.b, g, token, d);
   }
 }
 
 }  // namespace
 
 void JacobianEstimate::take(metric::Arena& arena, const metric::Problem& p, const Shape& of_shape,
-                            bool back) {
+                            bool exact, bool back) {
   const auto& z = p.size;
   shape = of_shape;
   q = Field(p.from.q);
@@ -423,7 +435,11 @@ void JacobianEstimate::take(metric::Arena& arena, const metric::Problem& p, cons
   v = Field(p.from.v);
   mask = Field(p.from.key_mask);
   c = std::holds_alternative<Linear>(p.how.weighting) ? 1 / std::sqrt(double(z.D)) : p.c;
-  sizes = arena.take<float>(z.B, z.H, z.N, z.D).data();
+  if (exact) {
+    wide = arena.take<double>(z.B, z.H, z.N, z.D).data();
+  } else {
+    sizes = arena.take<float>(z.B, z.H, z.N, z.D).data();
+  }
   counted = arena.take<std::uint8_t>(z.B, z.N).data();
   if (!back) return;
   const std::int64_t heads = p.sequences * z.H,
@@ -436,7 +452,9 @@ void JacobianEstimate::take(metric::Arena& arena, const metric::Problem& p, cons
 
 Terms JacobianEstimate::terms(const metric::Problem& p) const {
   Terms terms;
-  terms.x = Field::of(sizes, {p.size.B, p.size.H, p.size.N, p.size.D});
+  const auto& z = p.size;
+  terms.x = Field::of(sizes, {z.B, z.H, z.N, z.D});
+  if (wide) terms.x = Field(View(wide, {z.B, z.H, z.N, z.D}));
   if (counted) terms.mask = Field(View(counted, {p.size.B, p.size.N}));
   terms.heads = shape.H;
   terms.of_queries = 1;
@@ -447,25 +465,32 @@ void JacobianEstimate::measure(Stream stream) const {
   JacobianEstimate of = *this;
   of.signs = nullptr;
   const auto queries = std::int64_t(shape.sequences) * shape.H * shape.longest_n;
-  launch("jacobian metric", differentiate_queries,
-         {{unsigned(queries)}, {threads}, Desk::bytes(shape)}, stream, of,
-         std::max(1, shape.longest_n));
+  launch("jacobian metric", wide ? differentiate_queries<double> : differentiate_queries<float>,
+         {{unsigned(queries)},
+          {threads},
+          wide ? Desk<double>::bytes(shape) : Desk<float>::bytes(shape)},
+         stream, of, std::max(1, shape.longest_n));
 }
 
-void JacobianEstimate::backward(const Gradient& to, Stream stream) const {
+template <class T>
+void JacobianEstimate::pull_back(const Gradient& to, Stream stream) const {
   JacobianEstimate of = *this;
   const auto queries = std::int64_t(shape.sequences) * shape.H * round;
   const auto keys = std::int64_t(shape.sequences) * shape.G * parts(shape.longest_m, few);
   for (of.first = 0; of.first < shape.longest_n; of.first += round) {
     const Pull args{of, to, round};
-    launch("jacobian metric", differentiate_queries,
-           {{unsigned(queries)}, {threads}, Desk::bytes(shape)}, stream, of, int(round));
-    launch("jacobian metric", pull_queries,
-           {{unsigned(queries)}, {threads}, Bench::bytes(shape, tile, 0)}, stream, args);
+    launch("jacobian metric", differentiate_queries<T>,
+           {{unsigned(queries)}, {threads}, Desk<T>::bytes(shape)}, stream, of, int(round));
+    launch("jacobian metric", pull_queries<T>,
+           {{unsigned(queries)}, {threads}, Bench<T>::bytes(shape, tile, 0)}, stream, args);
     if (!to.dk.data && !to.dv.data) continue;
-    launch("jacobian metric", pull_keys,
-           {{unsigned(keys)}, {threads}, Bench::bytes(shape, few, few)}, stream, args);
+    launch("jacobian metric", pull_keys<T>,
+           {{unsigned(keys)}, {threads}, Bench<T>::bytes(shape, few, few)}, stream, args);
   }
+}
+
+void JacobianEstimate::backward(const Gradient& to, Stream stream) const {
+  wide ? pull_back<double>(to, stream) : pull_back<float>(to, stream);
 }
 
 }  // namespace foci::cuda

@@ -14,7 +14,8 @@ struct JacobianEstimate {
   Shape shape;
   Field q, k, v, mask;
   double c = 1;
-  float* sizes = nullptr;           // (B,H,N,D)
+  float* sizes = nullptr;           // (B,H,N,D), or
+  double* wide = nullptr;           // the same where keys are few: all is in double then
   std::uint8_t* counted = nullptr;  // (B,N) queries that count
   // The way back, some queries of every head at a time:
   std::int64_t most_signs = std::int64_t(1) << 28;
@@ -23,7 +24,8 @@ struct JacobianEstimate {
   double* centres = nullptr;     // (sequences, H, round, D + E) kappa, omega
   double* notes = nullptr;  // (sequences, H, round, 3) largest score, sum of exp, sum_j a_j da_j
 
-  void take(metric::Arena& arena, const metric::Problem& problem, const Shape& of_shape, bool back);
+  void take(metric::Arena& arena, const metric::Problem& problem, const Shape& of_shape, bool exact,
+            bool back);
   /// Sizes and which of them count.
   void measure(Stream stream) const;
   Terms terms(const metric::Problem& problem) const;
@@ -35,6 +37,10 @@ struct JacobianEstimate {
     Field dk, dv;         // (B,G,M,D) (B,G,M,E): added to
   };
   void backward(const Gradient& to, Stream stream) const;
+
+ private:
+  template <class T>
+  void pull_back(const Gradient& to, Stream stream) const;
 };
 
 }  // namespace foci::cuda

@@ -25,6 +25,10 @@ struct Column {
     return __float_as_uint(
         fabsf(of.x.load(at.b, head, token, d) - of.y.load(at.b, head, token, d)));
   }
+  FOCI_DEVICE double exact(int j) const {
+    const int token = at.first + j;
+    return fabs(double(of.x.load(at.b, head, token, d)) - double(of.y.load(at.b, head, token, d)));
+  }
 };
 
 /// The bits of the number with `rank` smaller ones (or equal ones before it); rank becomes its
@@ -54,8 +58,9 @@ FOCI_DEVICE unsigned select_bits(const Column& column, bool works, int& rank, in
   return found;
 }
 
-/// The token that is rank-th among those with these bits, to *to; counts (8, 32).
-FOCI_DEVICE void find_token(const Column& column, bool works, unsigned bits, int rank, int* counts,
+/// The token that is rank-th among those with these bits, to *to; counts (8, 32). True for the
+/// thread that found it.
+FOCI_DEVICE bool find_token(const Column& column, bool works, unsigned bits, int rank, int* counts,
                             int* to) {
   const int w = int(threadIdx.x) / warp, x = lane(), count = column.at.count;
   const int length = (count + median_warps - 1) / median_warps;
@@ -66,11 +71,12 @@ FOCI_DEVICE void find_token(const Column& column, bool works, unsigned bits, int
   counts[w * warp + x] = equal;
   __syncthreads();
   for (int before = 0; before < w; ++before) rank -= counts[before * warp + x];
-  if (!works || rank < 0 || rank >= equal) return;
+  if (!works || rank < 0 || rank >= equal) return false;
   for (int j = first; j < last; ++j) {
     if (!column.of.counts(column.at, j) || column.bits(j) != bits) continue;
     if (rank-- == 0) *to = j;
   }
+  return true;
 }
 
 /// A block 32 columns of a sequence and head.
@@ -100,7 +106,9 @@ __global__ void __launch_bounds__(median_warps* warp) median_lines(Median args) 
     if (d % warp == 0) mean.counts[line] = n;
   }
   __syncthreads();
-  find_token(column, works, bits, rank, counts, args.chosen + at);
+  int* chosen = args.chosen + at;
+  if (find_token(column, works, bits, rank, counts, chosen) && mean.wide)
+    mean.sums[at] = column.exact(*chosen) * double(n);
 }
 
 /// A block some tokens of a sequence and head.

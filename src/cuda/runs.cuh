@@ -88,6 +88,13 @@ FOCI_DEVICE void store_run(const Field& to, std::int64_t at, const float (&x)[W]
   }
 }
 
+/// A number with all its digits, or as many as a float has.
+template <class T>
+FOCI_DEVICE T number_at(const Field& from, std::int64_t at) {
+  if (from.dtype == DType::f64) return T(static_cast<const double*>(from.data)[at]);
+  return T(from.load_at(at));
+}
+
 /// Neighbouring threads have neighbouring runs of a line, groups of them different lines.
 struct Columns {
   int width, groups;  // threads side by side, lines at once

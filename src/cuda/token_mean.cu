@@ -15,6 +15,12 @@ constexpr int prefix_chunk = 32;   // rows of a block under prefix
 constexpr int row_threads = 128;   // of such a block
 constexpr int batch = 4;           // tokens that a thread loads at once
 
+/// |x - y|, or x.
+template <class T>
+FOCI_DEVICE T term_of(const Terms& of, T x, T y) {
+  return of.y ? fabs(x - y) : x;
+}
+
 /// total += the terms of tokens first, first + step, .. below last, in columns d ..
 template <int W>
 FOCI_DEVICE void add_terms(double (&total)[W], const Terms& of, const Terms::Span& at, int head,
@@ -36,10 +42,21 @@ FOCI_DEVICE void add_terms(double (&total)[W], const Terms& of, const Terms::Spa
       const int token = j + n * step;
       if (token >= last || !of.counts(at, token)) continue;
       FOCI_UNROLL
-      for (int w = 0; w < W; ++w) sum[w] += of.y ? fabsf(x[n][w] - y[n][w]) : x[n][w];
+      for (int w = 0; w < W; ++w) sum[w] += term_of(of, x[n][w], y[n][w]);
     }
     FOCI_UNROLL
     for (int w = 0; w < W; ++w) total[w] += double(sum[w]);
+  }
+}
+
+/// The same of one column in double, where few tokens count every digit.
+FOCI_DEVICE void add_exactly(double& total, const Terms& of, const Terms::Span& at, int head, int d,
+                             int first, int last, int step) {
+  for (int j = first; j < last; j += step) {
+    const int token = at.first + j;
+    if (!of.counts(at, j)) continue;
+    const double x = number_at<double>(of.x, of.x.offset(at.b, head, token, d));
+    total += term_of(of, x, of.y ? double(of.y.load(at.b, head, token, d)) : 0.0);
   }
 }
 
@@ -65,8 +82,11 @@ __global__ void __launch_bounds__(line_threads) sum_spans(TokenMean mean) {
   for (int begin = 0; begin < D; begin += my.width * W) {
     const int d = begin + my.column * W, wide = min(my.width * W, D - begin);
     double total[W] = {};
-    if (my.works() && d < D)
+    if (my.works() && d < D && mean.wide) {
+      add_exactly(total[0], mean.of, at, head, d, first + my.group, last, my.groups);
+    } else if (my.works() && d < D) {
       add_terms<W>(total, mean.of, at, head, d, first + my.group, last, my.groups);
+    }
     FOCI_UNROLL
     for (int w = 0; w < W && my.works(); ++w)
       partial[(my.group * my.width + my.column) * W + w] = total[w];
@@ -84,7 +104,11 @@ __global__ void __launch_bounds__(line_threads) sum_spans(TokenMean mean) {
   }
   if (mean.chunks > 1) return;
   __syncthreads();
-  finish_line(mean, s, head, reinterpret_cast<float*>(partial), true);
+  if (mean.wide) {
+    finish_line(mean, s, head, partial, true);
+  } else {
+    finish_line(mean, s, head, reinterpret_cast<float*>(partial), true);
+  }
 }
 
 /// Short chunks: a group of threads each.
@@ -100,7 +124,11 @@ __global__ void __launch_bounds__(line_threads) sum_chunks(TokenMean mean) {
   const int first = c * mean.chunk, last = min(first + mean.chunk, at.count);
   for (int d = my.column * W; d < D; d += my.width * W) {
     double total[W] = {};
-    add_terms<W>(total, mean.of, at, head, d, first, last, 1);
+    if (mean.wide) {
+      add_exactly(total[0], mean.of, at, head, d, first, last, 1);
+    } else {
+      add_terms<W>(total, mean.of, at, head, d, first, last, 1);
+    }
     for (int w = 0; w < W; ++w) mean.sum(s, head, c)[d + w] = total[w];
   }
   if (my.column != 0) return;
@@ -141,8 +169,9 @@ __global__ void __launch_bounds__(line_threads) scan_chunks(TokenMean mean, int 
     scan(mean.counts + std::int64_t(line) * mean.chunks, 1, mean.chunks, false);
 }
 
+template <class T>
 __global__ void __launch_bounds__(row_threads) finish_lines(TokenMean mean) {
-  auto* line = reinterpret_cast<float*>(shared_memory());  // (D)
+  auto* line = reinterpret_cast<T*>(shared_memory());  // (D)
   const int s = int(blockIdx.x) / mean.of.heads, head = int(blockIdx.x) % mean.of.heads;
   finish_line(mean, s, head, line, true);
 }
@@ -164,7 +193,8 @@ struct Rows32 {
 };
 
 /// Running means of column d at the block's rows, into lines (rows, D); counts into counted.
-FOCI_DEVICE void run_column(const TokenMean& mean, const Rows32& rows, int d, float* lines,
+template <class T>
+FOCI_DEVICE void run_column(const TokenMean& mean, const Rows32& rows, int d, T* lines,
                             int* counted) {
   const Terms::Span at = mean.of.span(mean.shape, rows.s);
   const int t0 = at.ahead + rows.first, t1 = at.ahead + rows.last, D = mean.D;
@@ -178,41 +208,39 @@ FOCI_DEVICE void run_column(const TokenMean& mean, const Rows32& rows, int d, fl
   }
   for (int j = c * mean.chunk; j < t1; ++j) {
     const int token = at.first + j;
-    const float x = mean.of.x.load(at.b, rows.head, token, d);
-    const float y = mean.of.y ? mean.of.y.load(at.b, rows.head, token, d) : 0.0f;
+    const T x = number_at<T>(mean.of.x, mean.of.x.offset(at.b, rows.head, token, d));
+    const T y = mean.of.y ? T(mean.of.y.load(at.b, rows.head, token, d)) : T(0);
     if (mean.of.counts(at, j)) {
-      sum += double(mean.of.y ? fabsf(x - y) : x);
+      sum += double(term_of(mean.of, x, y));
       ++count;
     }
     if (j < t0) continue;
-    lines[(j - t0) * D + d] = count > 0 ? float(sum / double(count)) : 0.0f;
+    lines[(j - t0) * D + d] = count > 0 ? T(sum / double(count)) : T(0);
     if (d == 0) counted[j - t0] = count;
   }
 }
 
 /// m of 32 rows: a thread walks down a column, then a warp normalises a row.
+template <class T>
 __global__ void __launch_bounds__(row_threads) run_rows(TokenMean mean) {
   const Rows32 rows = Rows32::of(mean);
   const int D = mean.D;
-  auto* lines = reinterpret_cast<float*>(shared_memory());           // (32, D)
+  auto* lines = reinterpret_cast<T*>(shared_memory());               // (32, D)
   auto* counted = reinterpret_cast<int*>(lines + prefix_chunk * D);  // (32)
   for (int d = int(threadIdx.x); d < D; d += row_threads) run_column(mean, rows, d, lines, counted);
   __syncthreads();
   for (int i = int(threadIdx.x) / warp; i < rows.last - rows.first; i += row_threads / warp) {
-    const float* line = lines + i * D;
-    const float by = divisor_of(mean.normalize, line, D, counted[i]);
-    const float all = mean.flat ? flat_of(line, D, by) : 0.0f;
+    const T* line = lines + i * D;
+    const T by = divisor_of(mean.normalize, line, D, counted[i]);
+    const T all = mean.flat ? flat_of(line, D, by) : T(0);
     const std::int64_t row = rows.row0 + rows.first + i;
     for (int d = lane(); d < D; d += warp) {
-      const float m = by == 0 ? 1.0f : line[d] / by;
-      mean.m[row * D + d] = mean.flat ? all : m;
-      if (mean.uneven) mean.uneven[row * D + d] = m;
-      if (mean.copy)
-        mean.copy.store(mean.flat ? all : m, rows.place.b, rows.head,
-                        rows.place.q0 + rows.first + i, d);
+      const T m = by == 0 ? T(1) : line[d] / by;
+      mean.write(mean.flat ? all : m, m, row, d,
+                 {rows.place.b, rows.head, rows.place.q0 + rows.first + i});
     }
     if (lane() != 0 || !mean.by) continue;
-    mean.by[row] = by;
+    mean.by[row] = float(by);
     mean.counted[row] = counted[i];
   }
 }
@@ -282,7 +310,7 @@ unsigned row_blocks(const TokenMean& mean, int chunks) {
 }  // namespace
 
 void TokenMean::take(metric::Arena& arena, const metric::Problem& problem, const Shape& of_shape,
-                     bool back) {
+                     bool exact, bool back) {
   shape = of_shape;
   prefix = problem.scope == Scope::prefix;
   D = shape.D;
@@ -296,6 +324,7 @@ void TokenMean::take(metric::Arena& arena, const metric::Problem& problem, const
   sums = arena.take<double>(shape.sequences, heads, std::max(chunks, backward_chunks), D).data();
   counts = arena.take<int>(shape.sequences, heads, chunks).data();
   m = arena.take<float>(lines, D).data();
+  if (exact) wide = arena.take<double>(lines, D).data();
   if (!back) return;
   by = arena.take<float>(lines).data();
   counted = arena.take<int>(lines).data();
@@ -303,7 +332,7 @@ void TokenMean::take(metric::Arena& arena, const metric::Problem& problem, const
 }
 
 void TokenMean::sum_up(Stream stream) const {
-  const bool eights = in_eights(D, 4, {of.x, of.y});
+  const bool eights = !wide && in_eights(D, 4, {of.x, of.y});
   with_width(eights, [&](auto width) {
     constexpr int W = decltype(width)::value;
     if (prefix) {
@@ -321,15 +350,16 @@ void TokenMean::sum_up(Stream stream) const {
 void TokenMean::finish(Stream stream) const {
   if (!prefix && chunks == 1 && !median) return;
   if (!prefix) {
-    launch("token mean", finish_lines,
-           {{row_blocks(*this, 1)}, {row_threads}, std::size_t(D) * sizeof(float)}, stream, *this);
+    launch("token mean", wide ? finish_lines<double> : finish_lines<float>,
+           {{row_blocks(*this, 1)}, {row_threads}, std::size_t(D) * sizeof(double)}, stream, *this);
     return;
   }
   const auto columns = std::int64_t(shape.sequences) * of.heads * D;
   launch("token mean", scan_chunks, {{unsigned(parts(columns, line_threads))}, {line_threads}},
          stream, *this, 0);
-  const std::size_t room = std::size_t(prefix_chunk) * (std::size_t(D) + 1) * sizeof(float);
-  launch("token mean", run_rows,
+  const std::size_t number = wide ? sizeof(double) : sizeof(float);
+  const std::size_t room = std::size_t(prefix_chunk) * (std::size_t(D) * number + sizeof(int));
+  launch("token mean", wide ? run_rows<double> : run_rows<float>,
          {{row_blocks(*this, int(parts(shape.longest_n, prefix_chunk)))}, {row_threads}, room},
          stream, *this);
 }

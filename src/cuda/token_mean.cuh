@@ -47,6 +47,7 @@ struct TokenMean {
   double* sums = nullptr;   // (sequences, heads, chunks, D)
   int* counts = nullptr;    // (sequences, heads, chunks)
   float* m = nullptr;       // (sequences, heads, 1, D), prefix: (B, heads, N, D)
+  double* wide = nullptr;   // the same before it was rounded, where few keys count every digit
   float* by = nullptr;      // (.., heads, rows) what m was divided by; the rest for the way back
   float* uneven = nullptr;  // flat: m before it was flattened
   int* counted = nullptr;   // (.., heads, rows) tokens behind a row
@@ -64,8 +65,22 @@ struct TokenMean {
     return counts + (std::int64_t(s) * of.heads + head) * chunks + c;
   }
 
-  /// Arrays for the terms that `of` tells of. `back`: also what the way back needs.
-  void take(metric::Arena& arena, const metric::Problem& problem, const Shape& of_shape, bool back);
+  /// One number of m, flat or not, and of m before it was flattened; where it belongs in `copy`.
+  struct Spot {
+    int b, head, i;
+  };
+  template <class T>
+  FOCI_DEVICE void write(T x, T before, std::int64_t row, int d, const Spot& to) const {
+    m[row * D + d] = float(x);
+    if (wide) wide[row * D + d] = x;
+    if (uneven) uneven[row * D + d] = float(before);
+    if (copy) copy.store(float(x), to.b, to.head, to.i, d);
+  }
+
+  /// Arrays for the terms that `of` tells of. `exact`: in double throughout. `back`: also what the
+  /// way back needs.
+  void take(metric::Arena& arena, const metric::Problem& problem, const Shape& of_shape, bool exact,
+            bool back);
   /// Sums up; one chunk a sequence is a whole line, which is finished at once.
   void sum_up(Stream stream) const;
   /// The lines, where sum_up did not get that far.
@@ -76,27 +91,38 @@ struct TokenMean {
 };
 
 /// By what a line is divided; every lane of a warp gets it. 0: m = 1.
-FOCI_DEVICE float divisor_of(Normalize how, const float* line, int D, int counted) {
+template <class T>
+FOCI_DEVICE T divisor_of(Normalize how, const T* line, int D, int counted) {
   if (counted == 0) return 0;
   if (how == Normalize::none) return 1;
-  float most = 0, sum = 0;
+  T most = 0, sum = 0;
   for (int d = lane(); d < D; d += warp) {
-    most = fmaxf(most, line[d]);
+    most = line[d] > most ? line[d] : most;
     sum += line[d];
   }
-  return how == Normalize::max ? warp_max(most) : warp_sum(sum) / float(D);
+  FOCI_UNROLL
+  for (int step = warp / 2; step > 0; step /= 2) {
+    const T other = __shfl_xor_sync(~0u, most, step);
+    most = other > most ? other : most;
+    sum += __shfl_xor_sync(~0u, sum, step);
+  }
+  return how == Normalize::max ? most : sum / T(D);
 }
 
 /// What every m_d of a flat metric is: the mean of line / by.
-FOCI_DEVICE float flat_of(const float* line, int D, float by) {
-  float sum = 0;
-  for (int d = lane(); d < D; d += warp) sum += by == 0 ? 1.0f : line[d] / by;
-  return warp_sum(sum) / float(D);
+template <class T>
+FOCI_DEVICE T flat_of(const T* line, int D, T by) {
+  T sum = 0;
+  for (int d = lane(); d < D; d += warp) sum += by == 0 ? T(1) : line[d] / by;
+  FOCI_UNROLL
+  for (int step = warp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  return sum / T(D);
 }
 
 /// m of a sequence and head from its sums into `line`, D numbers in shared memory; by all threads
 /// of a block. One block of several that ask for the same line writes it.
-FOCI_DEVICE void finish_line(const TokenMean& mean, int s, int head, float* line, bool writes) {
+template <class T>
+FOCI_DEVICE void finish_line(const TokenMean& mean, int s, int head, T* line, bool writes) {
   const int D = mean.D, thread = int(threadIdx.x), threads = int(blockDim.x);
   const std::int64_t row = std::int64_t(s) * mean.of.heads + head;
   int counted = 0;
@@ -104,22 +130,19 @@ FOCI_DEVICE void finish_line(const TokenMean& mean, int s, int head, float* line
   for (int d = thread; d < D; d += threads) {
     double sum = 0;
     for (int c = 0; c < mean.chunks; ++c) sum += mean.sum(s, head, c)[d];
-    line[d] = counted > 0 ? float(sum / double(counted)) : 0.0f;
+    line[d] = counted > 0 ? T(sum / double(counted)) : T(0);
   }
   __syncthreads();
-  const float by = divisor_of(mean.normalize, line, D, counted);
-  const float all = mean.flat ? flat_of(line, D, by) : 0.0f;
+  const T by = divisor_of(mean.normalize, line, D, counted);
+  const T all = mean.flat ? flat_of(line, D, by) : T(0);
   __syncthreads();
   for (int d = thread; d < D; d += threads) {
-    const float m = by == 0 ? 1.0f : line[d] / by;
+    const T m = by == 0 ? T(1) : line[d] / by;
     line[d] = mean.flat ? all : m;
-    if (!writes) continue;
-    mean.m[row * D + d] = line[d];
-    if (mean.uneven) mean.uneven[row * D + d] = m;
-    if (mean.copy) mean.copy.store(line[d], s, head, 0, d);
+    if (writes) mean.write(line[d], m, row, d, {s, head, 0});
   }
   if (writes && thread == 0 && mean.by) {
-    mean.by[row] = by;
+    mean.by[row] = float(by);
     mean.counted[row] = counted;
   }
   __syncthreads();

@@ -102,10 +102,10 @@ template <class F>
 void with_metric(const metric::Problem& p, const cuda::Shape& shape, DiagonalMetric::Pass pass,
                  F&& f) {
   Arena counting;
-  DiagonalMetric(counting, p, shape, pass);
+  DiagonalMetric(counting, p, shape, pass, false);
   std::vector<std::byte> memory(counting.used() + Arena::alignment, std::byte(0xff));
   Arena arena(memory);
-  DiagonalMetric metric(arena, p, shape, pass);
+  DiagonalMetric metric(arena, p, shape, pass, false);
   f(metric);
 }
 
@@ -339,7 +339,7 @@ TEST(CudaJacobian, rounds_do_not_matter) {
     if (few) estimate.most_signs = 3 * 4 * 16;
     std::vector<std::byte> memory(1 << 16);
     Arena arena(memory);
-    estimate.take(arena, p, shape_of(p, {}, {}), true);
+    estimate.take(arena, p, shape_of(p, {}, {}), false, true);
     EXPECT_EQ(estimate.round, few ? 3 : 7);
     std::vector<float> g(2 * 2 * 4, 0.5f);
     std::vector<float>& all = found[few];

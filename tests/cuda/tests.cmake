@@ -14,7 +14,6 @@ if(NOT FOCI_CUDA)
   foci_cuda_test(cuda/split_keys_test.cpp)
   foci_cuda_test(cuda/tile_test.cpp)
   foci_cuda_test(cuda/weights_mma_test.cpp)
-else()
-  foci_cuda_test(cuda/sweep_test.cpp)  # emulated it would take an hour
 endif()
 foci_cuda_test(cuda/golden_test.cpp)
+foci_cuda_test(cuda/sweep_test.cpp)
