@@ -80,6 +80,8 @@ void want_workspace(const Problem& p, const Call& call) {
 
 #ifdef FOCI_HAS_CUDA
 
+using staged::want_on_device;
+
 /// Memory of the device while it lives.
 struct Room {
   explicit Room(std::size_t bytes)
@@ -89,21 +91,6 @@ struct Room {
   Room& operator=(const Room&) = delete;
   std::span<std::byte> memory;
 };
-
-void want_on_device(std::string_view name, const View& view) {
-  if (!view || view.count() == 0 || cuda::on_device(view.data)) return;
-  throw InvalidArgument(fmt::format(
-      "{} lies in host memory and q on the GPU; a call's tensors lie on one side", name));
-}
-
-void want_on_device(const Inputs& from) {
-  want_on_device("k", from.k);
-  want_on_device("v", from.v);
-  want_on_device("v_prev", from.v_prev);
-  want_on_device("key_mask", from.key_mask);
-  want_on_device("key_bias", from.key_bias);
-  want_on_device("metric", from.metric);
-}
 
 void run_cuda(const Outputs& to, const Outputs&, const Problem& p, const cuda::Run& how) {
   want_on_device("o", to.o);

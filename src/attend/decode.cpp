@@ -4,6 +4,11 @@
 #include <foci/decode.hpp>
 
 #include "attend/check.hpp"
+#ifdef FOCI_HAS_CUDA
+#include "attend/staged.hpp"
+#include "cuda/cuda.hpp"
+#include "cuda/decode.hpp"
+#endif
 #include "cpu/choose.hpp"
 #include "cpu/decode.hpp"
 #include "ref/decode.hpp"
@@ -12,6 +17,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <variant>
 #include <vector>
 
@@ -47,17 +53,6 @@ class Heads {
   std::vector<ref::DecodeHead<S>> heads_;
 };
 
-/// ref or cpu; a backend asked for by name is the one or throws.
-Backend choose(const DecoderSizes& z, const Options& how) {
-  if (how.backend == Backend::ref) return Backend::ref;
-  if (how.backend == Backend::cuda)
-    throw Unsupported("backend cuda is not in this build; it has: cpu, ref");
-  if (z.dtype != DType::f64) return Backend::cpu;
-  if (how.backend == Backend::automatic) return Backend::ref;
-  throw Unsupported(
-      "backend cpu computes in f32 and takes no f64; the nearest that can is backend ref");
-}
-
 /// The cache as a problem of one query against `capacity` keys.
 Problem cache_problem(const DecoderSizes& z, const Options& how) {
   Problem p;
@@ -76,9 +71,29 @@ Problem cache_problem(const DecoderSizes& z, const Options& how) {
   }
   const auto* number = std::get_if<double>(&how.scale);
   p.c = number ? *number : checks::standard_scale(p);
-  const Shape any{1, z.H, 1};  // room for a bias, whether or not one comes
+  const Shape one{z.B, z.H, 1, z.D}, any{1, z.H, 1};  // room for a bias, whether or not one comes
+  p.from.q = View(nullptr, z.dtype, one);
   p.from.key_bias = View(nullptr, DType::f32, any);
   return p;
+}
+
+/// A backend asked for by name is the one or throws.
+Backend choose(const DecoderSizes& z, const Options& how) {
+  if (how.backend == Backend::ref) return Backend::ref;
+  if (how.backend == Backend::cuda) {
+#ifdef FOCI_HAS_CUDA
+    if (const std::string why = cuda::refusal(cache_problem(z, how)); !why.empty())
+      throw Unsupported(why);
+    cuda::want_device();
+    return Backend::cuda;
+#else
+    throw Unsupported("backend cuda is not in this build; it has: cpu, ref");
+#endif
+  }
+  if (z.dtype != DType::f64) return Backend::cpu;
+  if (how.backend == Backend::automatic) return Backend::ref;
+  throw Unsupported(
+      "backend cpu computes in f32 and takes no f64; the nearest that can is backend ref");
 }
 
 void check_sizes(const DecoderSizes& z, const Options& how) {
@@ -108,12 +123,20 @@ struct Decoder::State {
   Problem problem;
   std::vector<std::byte> memory;
   std::variant<Heads<double>, Heads<float>, Heads<Bf16>, Heads<F16>, cpu::Decoding> heads;
+#ifdef FOCI_HAS_CUDA
+  std::unique_ptr<cuda::Decoding> gpu;  // instead of heads
+#endif
   std::int64_t length = 0;
 
   State(const DecoderSizes& z, const Options& options)
       : sizes(z), how(options), problem(cache_problem(z, options)) {
-    if (choose(z, how) == Backend::cpu) {
+    const Backend backend = choose(z, how);
+    if (backend == Backend::cpu) {
       make<cpu::Decoding>(z.dtype, cpu::chosen());
+#ifdef FOCI_HAS_CUDA
+    } else if (backend == Backend::cuda) {
+      gpu = std::make_unique<cuda::Decoding>(problem);
+#endif
     } else {
       metric::with_floating(z.dtype, [&]<class S>(S*) { make<Heads<S>>(); });
     }
@@ -162,7 +185,44 @@ Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
+#ifdef FOCI_HAS_CUDA
+
+namespace {
+
+void step_on_device(cuda::Decoding& gpu, std::int64_t& length, const Outputs& to,
+                    const Problem& p) {
+  staged::want_on_device(p.from);
+  staged::want_on_device("o", to.o);
+  gpu.step(to, p, 0, p.size.N, length);
+  length += p.size.N;
+}
+
+/// Tokens of host memory: in, one step, out.
+void step_staged(cuda::Decoding& gpu, std::int64_t& length, const Outputs& to, Problem p) {
+  staged::Stage stage;
+  p.from = stage.in(p.from);
+  p.on_device = true;
+  const Outputs there = stage.out(to);
+  gpu.step(there, p, 0, p.size.N, length);
+  stage.finish();
+  length += p.size.N;
+}
+
+}  // namespace
+
+#endif
+
 void Decoder::step(const Outputs& to, const Inputs& tokens) {
+#ifdef FOCI_HAS_CUDA
+  if (state_->gpu) {
+    const bool there = cuda::on_device(tokens.q.data);
+    const Problem p =
+        checks::check(tokens, state_->how, there ? checks::Memory::device : checks::Memory::host);
+    state_->check_step(to, p);
+    if (there) return step_on_device(*state_->gpu, state_->length, to, p);
+    return step_staged(*state_->gpu, state_->length, to, p);
+  }
+#endif
   const Problem p = checks::check(tokens, state_->how);
   state_->check_step(to, p);
   std::visit(
@@ -180,6 +240,9 @@ void Decoder::step(const Outputs& to, const Inputs& tokens) {
 std::int64_t Decoder::length() const { return state_->length; }
 
 void Decoder::reset() {
+#ifdef FOCI_HAS_CUDA
+  if (state_->gpu) state_->gpu->reset();
+#endif
   std::visit([](auto& heads) { heads.reset(); }, state_->heads);
   state_->length = 0;
 }

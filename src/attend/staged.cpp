@@ -2,6 +2,14 @@
 // Tensors of host memory on their way to the GPU and back.
 #include "attend/staged.hpp"
 
+#ifdef FOCI_HAS_CUDA
+#include "cuda/cuda.hpp"
+#endif
+
+#include <foci/error.hpp>
+
+#include <fmt/format.h>
+
 #include <cstring>
 
 namespace foci::staged {
@@ -22,6 +30,25 @@ void spread(const View& to, const View& from) {
 }
 
 }  // namespace
+
+#ifdef FOCI_HAS_CUDA
+
+void want_on_device(std::string_view name, const View& view) {
+  if (!view || view.count() == 0 || cuda::on_device(view.data)) return;
+  throw InvalidArgument(fmt::format(
+      "{} lies in host memory and q on the GPU; a call's tensors lie on one side", name));
+}
+
+void want_on_device(const Inputs& from) {
+  want_on_device("k", from.k);
+  want_on_device("v", from.v);
+  want_on_device("v_prev", from.v_prev);
+  want_on_device("key_mask", from.key_mask);
+  want_on_device("key_bias", from.key_bias);
+  want_on_device("metric", from.metric);
+}
+
+#endif
 
 View Stage::in(const View& host) {
   return host ? tensors_.emplace_back(DeviceTensor::copy(host)).view() : View();

@@ -8,9 +8,16 @@
 #include <foci/device.hpp>
 
 #include <deque>
+#include <string_view>
 #include <vector>
 
 namespace foci::staged {
+
+#ifdef FOCI_HAS_CUDA
+/// Throws where the memory is the host's; for calls whose q lies on the GPU.
+void want_on_device(std::string_view name, const View& view);
+void want_on_device(const Inputs& from);
+#endif
 
 class Stage {
  public:

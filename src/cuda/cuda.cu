@@ -3,6 +3,7 @@
 // and on the way back the metric takes apart what the pass left behind.
 #include "cuda/chunked.cuh"
 #include "cuda/cuda.hpp"
+#include "cuda/decode.cuh"
 #include "cuda/diagonal.cuh"
 #include "cuda/few_keys.cuh"
 #include "cuda/full_metric.cuh"
@@ -94,11 +95,23 @@ void run_rows(const Problem& p, const Shape& shape, const Folded& folded, const 
   }
 }
 
+/// Full metrics carry nothing.
+FullMetric forward_metric(FullMetric*, Arena& arena, const Problem& p, const Shape& shape,
+                          const Carried&) {
+  return {arena, p, shape, FullMetric::Pass::forward};
+}
+DiagonalMetric forward_metric(DiagonalMetric*, Arena& arena, const Problem& p, const Shape& shape,
+                              const Carried& carried) {
+  return {arena, p, shape, DiagonalMetric::Pass::forward, few_keys_serve(p), carried};
+}
+
 template <class M>
 class Forward {
  public:
-  Forward(Arena& arena, const Problem& p)
-      : p_(p), shape_(shape_of(arena, p)), metric_(arena, p, shape_, M::Pass::forward) {
+  Forward(Arena& arena, const Problem& p, const Carried& carried = {})
+      : p_(p),
+        shape_(shape_of(arena, p)),
+        metric_(forward_metric(static_cast<M*>(nullptr), arena, p, shape_, carried)) {
     if (chunked_serves(p)) chunked_.emplace(arena, p, shape_, ChunkedPass::Pass::forward);
     if (SplitKeys::pays(p, shape_)) split_.emplace(arena, p, shape_);
   }
@@ -270,6 +283,17 @@ std::size_t workspace(const Problem& p) {
 void forward(const Outputs& to, const Problem& p, const Run& how) {
   Arena arena(how.memory);
   with_metric(p, [&]<class M>(M*) { Forward<M>(arena, p).run(to, how); });
+}
+
+std::size_t carried_workspace(const Problem& p, const Carried& carried) {
+  Arena arena;
+  with_metric(p, [&]<class M>(M*) { Forward<M>(arena, p, carried); });
+  return arena.used() + Arena::alignment;
+}
+
+void carried_forward(const Outputs& to, const Problem& p, const Run& how, const Carried& carried) {
+  Arena arena(how.memory);
+  with_metric(p, [&]<class M>(M*) { Forward<M>(arena, p, carried).run(to, how); });
 }
 
 void backward(const Gradients& to, const Outputs& saved, const Problem& p, const Run& how) {

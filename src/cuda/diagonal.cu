@@ -192,8 +192,9 @@ __global__ void __launch_bounds__(line_threads) sum_heads(GradientSums of) {
 }  // namespace
 
 DiagonalMetric::DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass,
-                               bool exact)
+                               bool exact, const Carried& carried)
     : p_(problem), shape_(shape), exact_(exact), none_(problem.metric<Dot>() != nullptr) {
+  mean_.carried = carried;
   if (none_) return;
   describe();
   take_estimate(arena, pass);
@@ -210,6 +211,16 @@ void DiagonalMetric::describe() {
   heads_ = int(lines_.per_head ? p_.size.H : p_.size.G);
   batches_ = lines_.per_query ? p_.size.B : p_.sequences;
   rows_ = lines_.per_query ? p_.size.N : 1;
+}
+
+Terms DiagonalMetric::changing_values() const {
+  Inputs from = p_.from;
+  const bool carried = mean_.carried.any != 0;
+  if (carried) {
+    from.v = from.v.sliced(2, p_.size.M - p_.size.N, p_.size.M);
+    if (from.key_mask) from.key_mask = from.key_mask.sliced(1, p_.size.M - p_.size.N, p_.size.M);
+  }
+  return {Field(from.v), Field(from.v_prev), Field(from.key_mask), int(p_.size.G), int(carried)};
 }
 
 void DiagonalMetric::take_estimate(Arena& arena, Pass pass) {
@@ -238,10 +249,10 @@ void DiagonalMetric::take_estimate(Arena& arena, Pass pass) {
   if (const auto* how = p_.metric<Jacobian>()) {
     mean_.normalize = how->normalize;
     jacobian_.take(arena, p_, shape_, exact_, back && p_.through);
+    jacobian_.last_keys = mean_.carried.any;
     mean_.of = jacobian_.terms(p_);
   } else {
-    mean_.of = {Field(p_.from.v), Field(p_.from.v_prev), Field(p_.from.key_mask), int(p_.size.G),
-                0};
+    mean_.of = changing_values();
   }
   mean_.take(arena, p_, shape_, exact_, back);
   mean_.median = median();

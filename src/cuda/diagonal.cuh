@@ -29,8 +29,10 @@ class DiagonalMetric {
   enum class Pass { forward, backward };
 
   /// `problem` must outlive it. exact: m in double and apart from q, as the pass of few keys wants
-  /// it.
-  DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass, bool exact);
+  /// it. `carried`: estimates go on from there, and v_prev has the tokens of the queries alone,
+  /// which are the last keys.
+  DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass, bool exact,
+                 const Carried& carried = {});
   DiagonalMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass)
       : DiagonalMetric(arena, problem, shape, pass, few_keys_serve(problem)) {}
 
@@ -60,6 +62,7 @@ class DiagonalMetric {
   bool median() const { return chosen_ != nullptr; }
   bool wants_dm(const Gradients& to) const;
   void describe();
+  Terms changing_values() const;
   void take_estimate(Arena& arena, Pass pass);
   void take_fold(Arena& arena);
   void take_gradients(Arena& arena);

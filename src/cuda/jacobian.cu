@@ -200,7 +200,8 @@ __global__ void __launch_bounds__(threads) differentiate_queries(JacobianEstimat
   for (int d = int(threadIdx.x); d < D; d += threads) desk.size[d] = 0;
   __syncthreads();
   const double top = largest_score(of, query, desk);
-  const bool own = query.at.N != query.at.M || keeps(of, query.at, query.i);
+  const bool last_keys = of.last_keys || query.at.N == query.at.M;
+  const bool own = !last_keys || keeps(of, query.at, query.at.first_seen + query.i);
   const bool counts = top > -INFINITY && own;
   const double sum = counts ? find_centre(of, query, desk, top) : 0.0;
   for (int d0 = 0; counts && d0 < D; d0 += panel) {

@@ -14,6 +14,7 @@ struct JacobianEstimate {
   Shape shape;
   Field q, k, v, mask;
   double c = 1;
+  int last_keys = 0;                // queries are the last keys, and count if those are kept
   float* sizes = nullptr;           // (B,H,N,D), or
   double* wide = nullptr;           // the same where keys are few: all is in double then
   std::uint8_t* counted = nullptr;  // (B,N) queries that count

@@ -84,7 +84,10 @@ struct Block {
   static constexpr int held = scores > lanes ? scores / lanes : 1;    // of them in a lane
   static constexpr int copies = scores < lanes ? lanes / scores : 1;  // lanes with the same
   static constexpr int row_lanes = lanes / R;                         // that have scores of one row
-  static constexpr std::size_t shared = sizeof(float) * all_groups * R * (width + 2);
+  static constexpr std::size_t shared = sizeof(float) * all_groups * R * (width + 3);
+  static constexpr int beside = R == 8                                 ? 2
+                                : of == DType::f32 || of == DType::f64 ? 3
+                                                                       : 4;  // blocks
   static_assert(held <= at_once && row_lanes > 0);
 };
 
@@ -117,6 +120,7 @@ struct Seat {
   int first, last;         // keys
   int group, column, row;  // the thread's: of the block, of the line, of its scores
   int rows;                // of the sequence
+  int own;                 // its first key of a step
 
   FOCI_DEVICE explicit Seat(const Args& args) {
     unsigned index = blockIdx.x;
@@ -130,36 +134,48 @@ struct Seat {
     column = int(threadIdx.x) % B::lanes * each;
     row = int(threadIdx.x) % B::lanes / B::row_lanes;
     rows = args.shape.H / args.shape.G * at.N;
+    own = int(threadIdx.x) / warp * at_once * B::groups + group % B::groups;
   }
   /// Head and query of the tile's row r.
   FOCI_DEVICE int head(const Args& args, int r) const {
     return g * (args.shape.H / args.shape.G) + (tile * B::R + r) / max(at.N, 1);
   }
   FOCI_DEVICE int query(int r) const { return (tile * B::R + r) % max(at.N, 1); }
+  /// Its line in (B,H,N).
+  FOCI_DEVICE std::int64_t line(const Args& args, int r) const {
+    return (std::int64_t(at.b) * args.shape.H + head(args, r)) * args.shape.N + at.q0 + query(r);
+  }
   FOCI_DEVICE bool has(int r) const { return tile * B::R + r < rows; }
   /// Key of line u of the step from j on.
-  FOCI_DEVICE int key(int j, int u) const {
-    const int mine = int(threadIdx.x) / warp, beside = group % B::groups;
-    return j + (mine * at_once + u) * B::groups + beside;
-  }
+  FOCI_DEVICE int key(int j, int u) const { return j + own + u * B::groups; }
 };
 
-/// The queries, times their metric where they have one.
+/// The queries, times c and their metric where they have one: to the lanes by way of shared memory,
+/// all threads at once.
 template <class B>
 FOCI_DEVICE void load_queries(float (&q)[B::R][each], const Args& args, const Seat<B>& seat) {
+  auto* lines = reinterpret_cast<float*>(shared_memory());  // (R, width)
   const Folded& folded = args.folded;
+  const float scale =
+      folded.scale * (folded.scales ? folded.scales[seat.s * args.shape.G + seat.g] : 1.0f);
+  constexpr int width = B::lanes * each;
+  for (int at = int(threadIdx.x); at < B::R * width; at += threads) {
+    const int r = at / width, d = at % width;
+    float x = 0;
+    if (seat.has(r) && d < args.shape.D) {
+      const int h = seat.head(args, r), i = seat.at.q0 + seat.query(r);
+      x = folded.q.load(seat.at.b, h, i, d);
+      if (folded.m) x *= folded.m.load(seat.at.b, h, i, d);
+    }
+    lines[at] = scale * x;
+  }
+  __syncthreads();
   FOCI_UNROLL
   for (int r = 0; r < B::R; ++r) {
-    const int h = seat.head(args, r), i = seat.at.q0 + seat.query(r);
     FOCI_UNROLL
-    for (int x = 0; x < each; ++x) {
-      const int d = seat.column + x;
-      q[r][x] = 0;
-      if (!seat.has(r) || d >= args.shape.D) continue;
-      q[r][x] = folded.q.load(seat.at.b, h, i, d);
-      if (folded.m) q[r][x] *= folded.m.load(seat.at.b, h, i, d);
-    }
+    for (int x = 0; x < each; ++x) q[r][x] = lines[r * width + seat.column + x];
   }
+  __syncthreads();
 }
 
 /// One kind of lines: keys or values of the block's head.
@@ -214,15 +230,15 @@ struct Row {
 /// Sums of products to scores of the lane's row and on to weights; how much the sums of before
 /// fade, in every lane of the row.
 template <class B>
-FOCI_DEVICE float weigh(float (&s)[B::held], Row& row, const Args& args, const Seat<B>& seat,
-                        float scale, int j, unsigned keep) {
+FOCI_DEVICE float weigh(float (&s)[B::held], Row& row, const Args& args, const Seat<B>& seat, int j,
+                        unsigned keep) {
   const int number = int(threadIdx.x) % B::lanes * B::held / B::copies;  // the first of its scores
   float most = row.top;
   FOCI_UNROLL
   for (int i = 0; i < B::held; ++i) {
     const int u = (number + i) % at_once, key = seat.key(j, u);
     const bool seen = (keep >> u & 1) && key < row.reach;
-    s[i] = seen ? scale * s[i] : -INFINITY;
+    s[i] = seen ? s[i] : -INFINITY;
     if (seen && args.folded.key_bias)
       s[i] += args.folded.key_bias.load(seat.at.b, row.bias_head, seat.at.k0 + key);
     most = fmaxf(most, s[i]);
@@ -249,8 +265,6 @@ FOCI_DEVICE void walk(float (&o)[B::R][each], Row& row, const Args& args, const 
   load_queries<B>(q, args, seat);
   const Source k(args.folded.k, seat.at, seat.g, seat.column, args.shape.D);
   const Source v(args.folded.v, seat.at, seat.g, seat.column, args.shape.E);
-  const float scale = args.folded.scale *
-                      (args.folded.scales ? args.folded.scales[seat.s * args.shape.G + seat.g] : 1);
   Raw<B::type> keys[at_once], values[at_once];
   unsigned keep = kept(args, seat, seat.first);
   load_lines<B>(keys, k, seat, seat.first, keep);
@@ -275,7 +289,7 @@ FOCI_DEVICE void walk(float (&o)[B::R][each], Row& row, const Args& args, const 
     float a[B::held];
     FOCI_UNROLL
     for (int i = 0; i < B::held; ++i) a[i] = s[i];
-    const float fade = weigh<B>(a, row, args, seat, scale, j, keep);
+    const float fade = weigh<B>(a, row, args, seat, j, keep);
     if (__any_sync(~0u, fade != 1.0f)) {
       FOCI_UNROLL
       for (int r = 0; r < B::R; ++r) {
@@ -308,51 +322,54 @@ FOCI_DEVICE float below(float x, float top) { return x == -INFINITY ? 0 : expf(x
 template <class B>
 FOCI_DEVICE void finish(const float (&o)[B::R][each], Row& row, const Args& args,
                         const Seat<B>& seat) {
-  auto* tops = reinterpret_cast<float*>(shared_memory());  // (groups, R)
-  float* sums = tops + B::all_groups * B::R;               // (groups, R)
-  float* lines = sums + B::all_groups * B::R;              // (groups, R, width)
-  constexpr int width = B::lanes * each;
+  constexpr int width = B::lanes * each, count = B::all_groups * B::R;
+  auto* lines = reinterpret_cast<float*>(shared_memory());  // (groups, R, width)
+  float* tops = lines + count * width;                      // (groups, R)
+  float* sums = tops + count;                               // (groups, R)
+  float* shares = sums + count;                             // (groups, R)
   FOCI_UNROLL
   for (int step = B::row_lanes / 2; step > 0; step /= 2)
     row.sum += __shfl_xor_sync(~0u, row.sum, step);
   tops[seat.group * B::R + seat.row] = row.top;
   sums[seat.group * B::R + seat.row] = row.sum / B::copies;
   __syncthreads();
-  const auto top_of = [&](int r) {
+  for (int at = int(threadIdx.x); at < count; at += threads) {
     float top = -INFINITY;
-    for (int group = 0; group < B::all_groups; ++group) top = fmaxf(top, tops[group * B::R + r]);
-    return top;
-  };
+    for (int group = 0; group < B::all_groups; ++group)
+      top = fmaxf(top, tops[group * B::R + at % B::R]);
+    shares[at] = below(tops[at], top);
+  }
+  __syncthreads();
   FOCI_UNROLL
   for (int r = 0; r < B::R; ++r) {
-    const float by = below(tops[seat.group * B::R + r], top_of(r));
-    FOCI_UNROLL
-    for (int x = 0; x < each; ++x)
-      lines[(seat.group * B::R + r) * width + seat.column + x] = by == 0 ? 0 : by * o[r][x];
+    const float by = shares[seat.group * B::R + r];
+    auto* to = reinterpret_cast<float4*>(lines + (seat.group * B::R + r) * width + seat.column);
+    to[0] = make_float4(by * o[r][0], by * o[r][1], by * o[r][2], by * o[r][3]);
+    to[1] = make_float4(by * o[r][4], by * o[r][5], by * o[r][6], by * o[r][7]);
   }
   __syncthreads();
   const int E = args.shape.E;
-  for (int at = int(threadIdx.x); at < B::R * E; at += threads) {
-    const int r = at / E, e = at % E;
-    if (!seat.has(r)) continue;
-    const std::int64_t line =
-        (std::int64_t(seat.at.b) * args.shape.H + seat.head(args, r)) * args.shape.N + seat.at.q0 +
-        seat.query(r);
-    float sum = 0;
+  for (int at = int(threadIdx.x); at < B::R * width; at += threads) {
+    const int r = at / width, e = at % width;
+    if (!seat.has(r) || e >= E) continue;
+    const std::int64_t slot = seat.line(args, r) * args.by.splits + seat.split;
+    float sum = 0, top = -INFINITY;
+    FOCI_UNROLL
     for (int group = 0; group < B::all_groups; ++group)
       sum += lines[(group * B::R + r) * width + e];
-    args.o[(line * args.by.splits + seat.split) * E + e] = sum;
+    args.o[slot * E + e] = sum;
     if (e != 0) continue;
-    const float top = top_of(r);
     sum = 0;
-    for (int group = 0; group < B::all_groups; ++group)
-      sum += sums[group * B::R + r] * below(tops[group * B::R + r], top);
-    args.notes[line * args.by.splits + seat.split] = make_float2(top, sum);
+    for (int group = 0; group < B::all_groups; ++group) {
+      top = fmaxf(top, tops[group * B::R + r]);
+      sum += sums[group * B::R + r] * shares[group * B::R + r];
+    }
+    args.notes[slot] = make_float2(top, sum);
   }
 }
 
 template <class B>
-__global__ void __launch_bounds__(threads) split_rows(Args args) {
+__global__ void __launch_bounds__(threads, B::beside) split_rows(Args args) {
   const Seat<B> seat(args);
   if (seat.first >= seat.last || !seat.has(0)) return;
   Row row;
@@ -387,7 +404,15 @@ __global__ void __launch_bounds__(threads) join_splits(Args args) {
   __syncthreads();
   for (int e = int(threadIdx.x); e < E; e += threads) {
     float o = 0;
-    for (int x = 0; x < splits; ++x) o = fmaf(shares[x], lines[std::int64_t(x) * E + e], o);
+    int x = 0;
+    for (; x + 8 <= splits; x += 8) {
+      float some[8];
+      FOCI_UNROLL
+      for (int n = 0; n < 8; ++n) some[n] = lines[std::int64_t(x + n) * E + e];
+      FOCI_UNROLL
+      for (int n = 0; n < 8; ++n) o = fmaf(shares[x + n], some[n], o);
+    }
+    for (; x < splits; ++x) o = fmaf(shares[x], lines[std::int64_t(x) * E + e], o);
     args.to.o.store(sum == 0 ? 0 : o / sum, at.b, h, at.q0 + i, e);
   }
   if (threadIdx.x == 0 && args.to.lse)
@@ -431,16 +456,20 @@ constexpr int fewest_keys = 512;          // that are worth a second kernel
 constexpr int most_queries = 16;          // of a sequence
 constexpr int most_rows = 64;             // of a key head
 constexpr int least_split = 128;          // keys of a block
-constexpr std::int64_t enough = 4096;     // blocks that keep a large GPU busy to the end
+constexpr std::int64_t enough = 528;      // blocks that a large GPU runs at once
 constexpr std::int64_t many_heads = 264;  // that keep it busy without splitting
+
+std::int64_t most_splits(const Shape& shape, int tiles) {
+  const auto heads = std::int64_t(shape.sequences) * shape.G * tiles;
+  return std::clamp<std::int64_t>(enough / std::max<std::int64_t>(heads, 1), 1, 1024);
+}
 
 Splits splits_of(const Problem& p, const Shape& shape) {
   Splits by;
   by.rows = shape.H / shape.G * shape.longest_n;
   by.tile = by.rows == 1 ? 1 : by.rows <= 4 || p.from.q.dtype == DType::f32 ? 4 : 8;
   by.tiles = int(parts(by.rows, by.tile));
-  const auto heads = std::int64_t(shape.sequences) * shape.G * by.tiles;
-  const auto most = std::clamp<std::int64_t>(enough / std::max<std::int64_t>(heads, 1), 1, 1024);
+  const std::int64_t most = most_splits(shape, by.tiles);
   by.keys = int(parts(std::max<std::int64_t>(parts(shape.longest_m, most), least_split), 64)) * 64;
   by.splits = int(std::max<std::int64_t>(parts(shape.longest_m, by.keys), 1));
   return by;
@@ -462,9 +491,12 @@ bool SplitKeys::pays(const Problem& p, const Shape& shape) {
 
 SplitKeys::SplitKeys(Arena& arena, const Problem& p, const Shape& shape)
     : shape_(shape), splits_(split::splits_of(p, shape)) {
-  const auto rows = p.size.B * p.size.H * p.size.N;
-  o_ = arena.take<float>(rows, splits_.splits, p.size.E).data();
-  notes_ = arena.take<float2>(rows, splits_.splits).data();
+  // As many splits as fewer keys might have: room for M keys is room for fewer.
+  const auto rows = p.size.B * p.size.H * p.size.N, most = split::most_splits(shape, splits_.tiles);
+  const auto splits = std::max<std::int64_t>(
+      splits_.splits, std::min(most, parts(shape.longest_m, split::least_split)));
+  o_ = arena.take<float>(rows, splits, p.size.E).data();
+  notes_ = arena.take<float2>(rows, splits).data();
 }
 
 bool SplitKeys::serves(const Folded& folded, const Rows& to) const {

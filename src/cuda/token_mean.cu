@@ -138,11 +138,11 @@ __global__ void __launch_bounds__(line_threads) sum_chunks(TokenMean mean) {
 }
 
 /// x_c becomes the sum of those before it, or of it and those after it; several at a time, so that
-/// loads do not wait for stores.
+/// loads do not wait for stores. `carried`: before all of them, and then what comes after.
 template <class T>
-FOCI_DEVICE void scan(T* x, std::int64_t step, int count, bool from_the_end) {
+FOCI_DEVICE void scan(T* x, std::int64_t step, int count, bool from_the_end, T* carried = nullptr) {
   constexpr int at_once = 16;
-  T sum = 0;
+  T sum = carried ? *carried : T(0);
   for (int begin = 0; begin < count; begin += at_once) {
     T some[at_once];
     const auto place = [&](int n) {
@@ -157,16 +157,19 @@ FOCI_DEVICE void scan(T* x, std::int64_t step, int count, bool from_the_end) {
       if (begin + n < count) x[place(n)] = from_the_end ? sum : before;
     }
   }
+  if (carried) *carried = sum;
 }
 
 __global__ void __launch_bounds__(line_threads) scan_chunks(TokenMean mean, int from_the_end) {
   const int thread = int(blockIdx.x) * line_threads + int(threadIdx.x);
   const int line = thread / mean.D, d = thread % mean.D;
   if (line >= mean.shape.sequences * mean.of.heads) return;
+  const Carried& carried = mean.carried;
   scan(mean.sums + std::int64_t(line) * mean.chunks * mean.D + d, mean.D, mean.chunks,
-       from_the_end != 0);
+       from_the_end != 0, carried.sums ? carried.sums + thread : nullptr);
   if (d == 0 && !from_the_end)
-    scan(mean.counts + std::int64_t(line) * mean.chunks, 1, mean.chunks, false);
+    scan(mean.counts + std::int64_t(line) * mean.chunks, 1, mean.chunks, false,
+         carried.counts ? carried.counts + line : nullptr);
 }
 
 template <class T>

@@ -34,6 +34,14 @@ struct Terms {
   }
 };
 
+/// What tokens of earlier calls left, and what the next call begins with: under prefix, of a
+/// decoder. The call's own tokens are then all that the mean's terms tell of.
+struct Carried {
+  int any = 0;
+  double* sums = nullptr;  // (sequences, heads, D)
+  int* counts = nullptr;   // (sequences, heads)
+};
+
 /// The mean's arrays and options; kernels take it by value.
 struct TokenMean {
   Shape shape;
@@ -52,6 +60,7 @@ struct TokenMean {
   float* uneven = nullptr;  // flat: m before it was flattened
   int* counted = nullptr;   // (.., heads, rows) tokens behind a row
   Field copy;               // where m is to be written as well
+  Carried carried;
 
   /// Lines of m before those of (s, head).
   FOCI_DEVICE std::int64_t first_row(int s, int head, const Place& at) const {

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decoding on the CUDA backend: keys, values and the metric's running estimate lie in device
+// memory; a step appends its tokens and attends their queries, without a word to the host in
+// between.
+#pragma once
+
+#include "metric/problem.hpp"
+
+#include <memory>
+
+namespace foci::cuda {
+
+class Decoding {
+ public:
+  /// `cache` describes the whole cache, one query and `capacity` keys of its q's type, and outlives
+  /// this.
+  explicit Decoding(const metric::Problem& cache);
+  ~Decoding();
+  Decoding(const Decoding&) = delete;
+  Decoding& operator=(const Decoding&) = delete;
+
+  void reset();
+  /// Tokens [begin, end) of a checked step whose tensors lie in device memory, after `length`
+  /// others. `status` where present: (B,G) i32, how often a ridge was raised for the last of them.
+  void step(const Outputs& to, const metric::Problem& tokens, std::int64_t begin, std::int64_t end,
+            std::int64_t length, const View& status = {});
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace foci::cuda
