@@ -105,6 +105,13 @@ DiagonalMetric forward_metric(DiagonalMetric*, Arena& arena, const Problem& p, c
   return {arena, p, shape, DiagonalMetric::Pass::forward, few_keys_serve(p), carried};
 }
 
+/// Whether they may weigh by scores or their squares: on the way back nothing else is in between.
+bool may_weigh_by_mma(const Problem& p) {
+  const bool weighs = std::holds_alternative<Relu2>(p.how.weighting) ||
+                      std::holds_alternative<Identity>(p.how.weighting);
+  return weighs && p.metric<Dot>() && p.from.q.dtype != DType::f32;
+}
+
 template <class M>
 class Forward {
  public:
@@ -174,6 +181,7 @@ class Backward {
     by_ = arena.take<float>(z.B, z.H, z.N).data();
     delta_ = arena.take<float>(z.B, z.H, z.N).data();
     share_ = arena.take<float>(z.B, z.H, z.N).data();
+    if (may_weigh_by_mma(p)) weights_.emplace(arena, shape_, order);
     if (may_go_by_mma(p)) by_mma_.emplace(arena, shape_, order, p.metric<Dot>() ? 0 : 2);
   }
 
@@ -181,7 +189,7 @@ class Backward {
     const Stream stream = stream_of(how);
     send_offsets(shape_, p_, stream);
     metric_.estimate({}, stream);
-    if (runs_by_mma(to, saved, stream)) return;
+    if (runs_by_mma(to, saved, stream) || weighs_by_mma(to, stream)) return;
     const bool few = few_keys_serve(p_);
     const Saved known = chunked_ || few ? Saved{} : known_of(to, saved, stream);
     const Sinks sinks = metric_.sinks(to);
@@ -220,6 +228,19 @@ class Backward {
     }
   }
 
+  /// The same for relu2 and identity.
+  bool weighs_by_mma(const Gradients& to, Stream stream) {
+    const Field d_o(to.d_o);
+    const Weigh weigh = weigh_of(p_);
+    if (!weights_) return false;
+    const Folded folded = metric_.fold(0, stream);
+    if (!weights_mma_serves(shape_, folded, weigh, d_o)) return false;
+    weights_mma_backward(shape_, folded, weigh, d_o, metric_.sinks(to), *weights_, stream);
+    metric_.gather(0, to, stream);
+    metric_.finish(to, stream);
+    return true;
+  }
+
   /// o and lse, or what rows were divided by: those of the forward pass, or computed again.
   Saved known_of(const Gradients& to, const Outputs& saved, Stream stream) {
     const metric::Sizes& z = p_.size;
@@ -249,6 +270,7 @@ class Backward {
   M metric_;
   std::optional<ChunkedPass> chunked_;
   std::optional<SoftmaxMmaScratch> by_mma_;
+  std::optional<WeightsMmaScratch> weights_;
   float *o_ = nullptr, *by_ = nullptr, *delta_ = nullptr, *share_ = nullptr;  // (B,H,N,E), (B,H,N)
   double* notes_ = nullptr;  // (B,H,N,2) of few keys
 };

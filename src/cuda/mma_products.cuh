@@ -37,13 +37,16 @@ FOCI_DEVICE void cross(float (&s)[rows][columns][4], Address y, const Left& left
   }
 }
 
-/// sums += left y over 16 `steps` rows of y, from `first_column` on; y with Y::along()
+/// sums += left y over 16 `steps` rows of y, from `first_column` on: where a panel begins, or all
+/// within one; y with Y::along()
 template <DType type, class Y, int steps, int rows, int columns, class Left>
 FOCI_DEVICE void sum_up(float (&sums)[rows][columns][4], Address y, int first_column,
                         const Left& left) {
-  Address y_here[columns / 2];
+  constexpr int most = Y::panel / 16;  // after which places repeat, a panel further on
+  constexpr int turns = most < columns / 2 ? most : columns / 2;
+  Address y_here[turns];
   FOCI_UNROLL
-  for (int n = 0; n < columns / 2; ++n) y_here[n] = Y::beside(y, first_column / 16 + n);
+  for (int n = 0; n < turns; ++n) y_here[n] = Y::beside(y, first_column / 16 + n);
   FOCI_UNROLL
   for (int step = 0; step < steps; ++step) {
     unsigned a[rows][4];
@@ -52,7 +55,7 @@ FOCI_DEVICE void sum_up(float (&sums)[rows][columns][4], Address y, int first_co
     FOCI_UNROLL
     for (int n = 0; n < columns / 2; ++n) {
       unsigned b[4];
-      Y::template operands<true>(b, y_here[n], 16 * step);
+      Y::template operands<true>(b, y_here[n % turns], 16 * step + n / turns * Y::rows);
       FOCI_UNROLL
       for (int m = 0; m < rows; ++m) {
         multiply<type>(sums[m][2 * n], a[m], b[0], b[1]);

@@ -620,13 +620,13 @@ void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved&
     choose_width<DType::f16>(args, stream);
   }
   if (!to.dq.data) return;
-  args.tiles = int(parts(shape.longest_n, args.queries));
-  const std::int64_t blocks = std::int64_t(args.tiles) * shape.H * shape.sequences;
-  if (args.dq) {
-    launch("softmax_dq", softmax_dq, {dim3(unsigned(blocks)), 256}, stream, args);
-  } else {
-    softmax_mma_queries(args, stream);
-  }
+  args.dq ? softmax_mma_gather(args, stream) : softmax_mma_queries(args, stream);
+}
+
+void softmax_mma_gather(GradientArgs args, Stream stream) {
+  args.tiles = int(parts(args.shape.longest_n, args.queries));
+  const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
+  launch("softmax_dq", softmax_dq, {dim3(unsigned(blocks)), 256}, stream, args);
 }
 
 }  // namespace foci::cuda

@@ -99,6 +99,8 @@ FOCI_DEVICE void store_pair(const Field& to, std::int64_t at, float x, float y) 
 
 /// saved.delta from weights and values as the other kernels make them.
 void softmax_mma_deltas(const GradientArgs& args, Stream stream);
+/// dq from its sums, which blocks of keys have added to.
+void softmax_mma_gather(GradientArgs args, Stream stream);
 /// dq alone, each from one block that walks over the keys in order.
 void softmax_mma_queries(const GradientArgs& args, Stream stream);
 

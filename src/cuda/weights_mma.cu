@@ -61,64 +61,42 @@ struct RowState {
   }
 };
 
-/// What a tile adds to the sums.
-template <class F>
-using Parts = float[F::rows][2];
-
 /// Scores to x, which is y or relu(y)^2 of y = factor s.
 template <class F, Kind kind, Gauge gauge>
-FOCI_DEVICE void take_values(typename F::Scores& s, Parts<F>& part, const RowState<F>& row,
-                             float scale) {
+FOCI_DEVICE void take_values(typename F::Scores& s, RowState<F>& row, float scale) {
   FOCI_UNROLL
   for (int i = 0; i < 2 * F::rows; ++i) {
     const int m = i / 2, half = i % 2;
     const float factor = scale * row.unit[m][half];
-    float sum = 0;
+    float sum = row.sum[m][half];
     FOCI_UNROLL
     for (int j = 0; j < F::keys / 4; ++j) {
       float& x = s[m][j / 2][2 * half + j % 2];
-      const float y = x * factor;
-      x = kind == Kind::relu2 ? y * positive_of(y) : y;
+      x = value_of<kind>(x * factor);
       if (gauge == Gauge::size) sum += fabsf(x);
       if (gauge == Gauge::squares) sum = fmaf(x, x, sum);
     }
-    part[m][half] = sum;
+    row.sum[m][half] = sum;
   }
 }
 
-/// 2^power
-FOCI_DEVICE float two_to(int power) { return __int_as_float((power + 127) << 23); }
-
-/// Where the sums of a tile and of a row should lie, for x to have all its digits in 16 bits.
-template <DType type>
-struct Range {
-  float high, low;
-
-  FOCI_DEVICE explicit Range(bool squares) {
-    high = type == DType::f16 ? (squares ? 0x1p30f : 0x1p15f) : 0x1p60f;
-    low = type == DType::f16 ? (squares ? 0x1p-12f : 0x1p-6f) : 0x1p-60f;
-  }
-};
+/// Where sums lie while 16 bits can hold x, which is no larger, as well as x divided by them.
+template <class F>
+FOCI_DEVICE Range range_of(Gauge gauge) {
+  if (F::type == DType::bf16) return Range::of_float();
+  return gauge == Gauge::squares ? Range{0x1p30f, 0x1p-12f} : Range{0x1p15f, 0x1p-6f};
+}
 
 /// Another unit for the rows of the warp whose sums are out of range; x and o come along.
 template <class F>
-FOCI_DEVICE void change_units(typename F::Scores& x, Parts<F>& part, RowState<F>& row,
-                              typename F::Sums& o, const ForwardArgs& args) {
-  const Range<F::type> range(args.gauge == Gauge::squares);
-  const int degree = args.weigh.kind == Kind::relu2 ? 2 : 1;  // of x in the unit
-  const int of_sum = args.gauge == Gauge::squares ? 2 * degree : degree;
+FOCI_DEVICE void change_units(typename F::Scores& x, RowState<F>& row, typename F::Sums& o,
+                              const ForwardArgs& args) {
+  const Range range = range_of<F>(args.gauge);
+  const Degrees degrees(args.weigh.kind, args.gauge == Gauge::squares);
   FOCI_UNROLL
   for (int i = 0; i < 2 * F::rows; ++i) {
     const int m = i / 2, half = i % 2;
-    const float here = quad_max(part[m][half]), all = quad_max(row.sum[m][half] + part[m][half]);
-    const float size = here > range.high ? here : all < range.low ? all : 1.0f;
-    if (!(size > 0 && size < INFINITY)) continue;
-    const int exponent = (__float_as_int(size) >> 23) - 127;
-    const int power = -max(-120, min(120, exponent)) / of_sum;
-    row.unit[m][half] *= two_to(power);
-    row.sum[m][half] *= two_to(power * of_sum);
-    part[m][half] *= two_to(power * of_sum);
-    const float ratio = two_to(power * degree);
+    const float ratio = range.change(row.unit[m][half], row.sum[m][half], degrees);
     FOCI_UNROLL
     for (int j = 0; j < F::keys / 4; ++j) x[m][j / 2][2 * half + j % 2] *= ratio;
     FOCI_UNROLL
@@ -126,31 +104,25 @@ FOCI_DEVICE void change_units(typename F::Scores& x, Parts<F>& part, RowState<F>
   }
 }
 
-/// Scores become x, and the row's sums learn of it.
+/// Scores become x, and the rows' sums learn of it.
 template <class F>
 FOCI_DEVICE void weigh(typename F::Scores& s, RowState<F>& row, typename F::Sums& o,
                        const ForwardArgs& args, float scale) {
-  Parts<F> part;
   const bool squares = args.gauge == Gauge::squares;
   if (args.weigh.kind == Kind::relu2) {
     if (args.gauge == Gauge::nothing)
-      return take_values<F, Kind::relu2, Gauge::nothing>(s, part, row, scale);
-    squares ? take_values<F, Kind::relu2, Gauge::squares>(s, part, row, scale)
-            : take_values<F, Kind::relu2, Gauge::size>(s, part, row, scale);
+      return take_values<F, Kind::relu2, Gauge::nothing>(s, row, scale);
+    squares ? take_values<F, Kind::relu2, Gauge::squares>(s, row, scale)
+            : take_values<F, Kind::relu2, Gauge::size>(s, row, scale);
   } else {
-    squares ? take_values<F, Kind::identity, Gauge::squares>(s, part, row, scale)
-            : take_values<F, Kind::identity, Gauge::size>(s, part, row, scale);
+    squares ? take_values<F, Kind::identity, Gauge::squares>(s, row, scale)
+            : take_values<F, Kind::identity, Gauge::size>(s, row, scale);
   }
-  const Range<F::type> range(squares);
+  const Range range = range_of<F>(args.gauge);
   bool fine = true;
   FOCI_UNROLL
-  for (int i = 0; i < 2 * F::rows; ++i) {
-    const float here = part[i / 2][i % 2], all = row.sum[i / 2][i % 2] + here;
-    fine = fine && here <= range.high && (all >= range.low || all == 0);
-  }
-  if (!__all_sync(~0u, fine)) change_units<F>(s, part, row, o, args);
-  FOCI_UNROLL
-  for (int i = 0; i < 2 * F::rows; ++i) row.sum[i / 2][i % 2] += part[i / 2][i % 2];
+  for (int i = 0; i < 2 * F::rows; ++i) fine = fine && range.holds(row.sum[i / 2][i % 2]);
+  if (!__all_sync(~0u, fine)) change_units<F>(s, row, o, args);
 }
 
 /// Sums of products to scores.
@@ -375,7 +347,8 @@ bool weights_mma_serves(const Shape& shape, const Folded& folded, const Weigh& w
   const DType type = folded.q.dtype;
   if (weigh.kind != Kind::relu2 && weigh.kind != Kind::identity) return false;
   if (type != DType::bf16 && type != DType::f16) return false;
-  if (folded.score != Score::product || folded.spans || folded.m.data || folded.row_bias.data)
+  if (folded.score != Score::product || folded.spans || folded.m.data || folded.row_bias.data ||
+      folded.by_mma)
     return false;
   if (shape.longest_m < 2 || weigh.features) return false;
   for (const Field* field : {&to.concentration, &to.effective_keys, &to.largest, &to.largest_at}) {

@@ -63,4 +63,43 @@ FOCI_DEVICE float positive_of(float x) {
 #endif
 }
 
+/// x of a score: y, or relu(y)^2
+template <Kind kind>
+FOCI_DEVICE float value_of(float y) {
+  return kind == Kind::relu2 ? y * positive_of(y) : y;
+}
+
+/// 2^power
+FOCI_DEVICE float two_to(int power) { return __int_as_float((power + 127) << 23); }
+
+/// How x and the sums of x depend on the unit that scores are multiplied by.
+struct Degrees {
+  int x, sum;
+
+  FOCI_DEVICE Degrees(Kind kind, bool squares) {
+    x = kind == Kind::relu2 ? 2 : 1;
+    sum = squares ? 2 * x : x;
+  }
+};
+
+/// Where the sums of a row should lie.
+struct Range {
+  float high, low;
+
+  /// For sums of squares to stay within the range of float.
+  FOCI_DEVICE static Range of_float() { return {0x1p60f, 0x1p-60f}; }
+  FOCI_DEVICE bool holds(float sum) const { return sum <= high && (sum >= low || sum == 0); }
+  /// Brings a row's sum back by another unit, the same in the four lanes of the row; what x is to
+  /// be multiplied by.
+  FOCI_DEVICE float change(float& unit, float& sum, const Degrees& degrees) const {
+    const float size = quad_max(sum);
+    if (holds(size) || !(size < INFINITY)) return 1;
+    const int exponent = (__float_as_int(size) >> 23) - 127;
+    const int power = -max(-120, min(120, exponent)) / degrees.sum;
+    unit *= two_to(power);
+    sum *= two_to(power * degrees.sum);
+    return two_to(power * degrees.x);
+  }
+};
+
 }  // namespace foci::cuda
