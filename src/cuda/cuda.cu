@@ -112,6 +112,17 @@ bool may_weigh_by_mma(const Problem& p) {
   return weighs && p.metric<Dot>() && p.from.q.dtype != DType::f32;
 }
 
+/// Whether a full metric may be products on tensor cores: all that is asked for has 16 bits, or
+/// goes to the way back.
+bool may_multiply(const FullMetric& metric, const Shape& shape, const Outputs& to,
+                  const Rows& rows) {
+  return metric.offers_products() && !to.metric && !rows.want_all_bits() &&
+         softmax_mma_serves(shape, metric.products(), rows.o);
+}
+bool may_multiply(const FullMetric& metric, const Shape& shape, const Saved& known) {
+  return metric.offers_products() && softmax_mma_serves(shape, metric.products(), known);
+}
+
 template <class M>
 class Forward {
  public:
@@ -125,12 +136,15 @@ class Forward {
 
   void run(const Outputs& to, const Run& how) {
     const Stream stream = stream_of(how);
+    const Rows rows = rows_of(to, how);
     send_offsets(shape_, p_, stream);
+    if constexpr (std::is_same_v<M, FullMetric>) {
+      if (may_multiply(metric_, shape_, to, rows)) metric_.allow_products();
+    }
     metric_.estimate(to, stream);
-    if (!split_ && runs_by_mma(rows_of(to, how), stream)) return;
+    if (!split_ && runs_by_mma(rows, stream)) return;
     for (int wave = 0; wave < metric_.waves(); ++wave) {
       const Folded folded = metric_.fold(wave, stream);
-      const Rows rows = rows_of(to, how);
       if (chunked_) {
         chunked_->forward(folded, rows, stream);
       } else if (split_ && split_->serves(folded, rows)) {
@@ -142,9 +156,13 @@ class Forward {
   }
 
  private:
-  /// The whole pass on tensor cores, where they serve it.
+  /// The whole pass on tensor cores, where they serve it; of full metrics the heads that they
+  /// serve.
   bool runs_by_mma(const Rows& to, Stream stream) {
-    if constexpr (std::is_same_v<M, DiagonalMetric>) {
+    if constexpr (std::is_same_v<M, FullMetric>) {
+      if (metric_.multiplies()) softmax_mma_forward(shape_, metric_.products(), to, stream);
+      return false;
+    } else {
       if (!may_go_by_mma(p_) || !metric_.stays_in_range()) return false;
       const Folded folded = metric_.beside();
       // Statistics of few keys show the order in which parts of queries are added up.
@@ -153,7 +171,6 @@ class Forward {
       softmax_mma_forward(shape_, folded, to, stream);
       return true;
     }
-    return false;
   }
 
   const Problem& p_;
@@ -182,14 +199,20 @@ class Backward {
     delta_ = arena.take<float>(z.B, z.H, z.N).data();
     share_ = arena.take<float>(z.B, z.H, z.N).data();
     if (may_weigh_by_mma(p)) weights_.emplace(arena, shape_, order);
-    if (may_go_by_mma(p)) by_mma_.emplace(arena, shape_, order, p.metric<Dot>() ? 0 : 2);
+    bool by_mma = may_go_by_mma(p);
+    if constexpr (std::is_same_v<M, FullMetric>) by_mma = metric_.may_multiply();
+    if (by_mma) by_mma_.emplace(arena, shape_, order, p.metric<Dot>() ? 0 : 2);
   }
 
   void run(const Gradients& to, const Outputs& saved, const Run& how) {
     const Stream stream = stream_of(how);
     send_offsets(shape_, p_, stream);
-    metric_.estimate({}, stream);
-    if (runs_by_mma(to, saved, stream) || weighs_by_mma(to, stream)) return;
+    if constexpr (std::is_same_v<M, FullMetric>) {
+      multiply(to, saved, stream);
+    } else {
+      metric_.estimate({}, stream);
+      if (runs_by_mma(to, saved, stream) || weighs_by_mma(to, stream)) return;
+    }
     const bool few = few_keys_serve(p_);
     const Saved known = chunked_ || few ? Saved{} : known_of(to, saved, stream);
     const Sinks sinks = metric_.sinks(to);
@@ -208,6 +231,25 @@ class Backward {
   }
 
  private:
+  Saved narrow(const Gradients& to, const Outputs& saved) const {
+    return {.d_o = Field(to.d_o),
+            .o = Field(saved.o),
+            .lse = Field(saved.lse),
+            .delta = delta_,
+            .share = nullptr};
+  }
+
+  /// Estimates a full metric, and goes back on tensor cores in the heads where it is products.
+  void multiply(const Gradients& to, const Outputs& saved, Stream stream) {
+    const Saved known = narrow(to, saved);
+    if (by_mma_ && saved.o && saved.lse && !to.dmetric && may_multiply(metric_, shape_, known))
+      metric_.allow_products();
+    metric_.estimate({}, stream);
+    if (!metric_.multiplies()) return;
+    softmax_mma_backward(shape_, metric_.products(), known, metric_.product_sinks(to), *by_mma_,
+                         stream);
+  }
+
   /// The whole way back on tensor cores, where they serve it.
   bool runs_by_mma(const Gradients& to, const Outputs& saved, Stream stream) {
     if constexpr (!std::is_same_v<M, DiagonalMetric>) {
@@ -216,11 +258,7 @@ class Backward {
       if (!by_mma_ || !saved.o || !saved.lse) return false;
       if (!metric_.stays_in_range() || metric_.wants_all_bits(to)) return false;
       const Folded folded = metric_.beside();
-      const Saved known{.d_o = Field(to.d_o),
-                        .o = Field(saved.o),
-                        .lse = Field(saved.lse),
-                        .delta = delta_,
-                        .share = nullptr};
+      const Saved known = narrow(to, saved);
       if (!softmax_mma_serves(shape_, folded, known)) return false;
       softmax_mma_backward(shape_, folded, known, metric_.sinks_beside(to), *by_mma_, stream);
       metric_.finish(to, stream, true);

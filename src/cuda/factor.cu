@@ -127,6 +127,40 @@ FOCI_DEVICE void write_metric(const Sweep& at, const Factors& to, const Place& p
   });
 }
 
+/// P as floats, 4 by 4 a thread; a given one is its lower triangle.
+FOCI_DEVICE void write_product(const Sweep& at, const Factors& to, bool sound) {
+  constexpr int own = 4, side = own * factor_side;
+  const int D = at.D;
+  float* P = to.P + at.slot * D * D;
+  const int down = int(threadIdx.x) / factor_side, along = int(threadIdx.x) % factor_side;
+  for (int i0 = 0; i0 < D; i0 += side) {
+    for (int j0 = 0; j0 < D; j0 += side) {
+      double sum[own][own] = {};
+      const auto row = [&](int i) { return i0 + down + factor_side * i; };
+      const auto column = [&](int j) { return j0 + along + factor_side * j; };
+      for (int l = i0 > j0 ? i0 : j0; l < D && !to.given; ++l) {
+        double x[own], y[own];
+        FOCI_UNROLL
+        for (int i = 0; i < own; ++i) {
+          x[i] = row(i) <= l ? at.work[l * D + row(i)] : 0.0;
+          y[i] = column(i) <= l ? at.work[l * D + column(i)] : 0.0;
+        }
+        FOCI_UNROLL
+        for (int i = 0; i < own * own; ++i) sum[i / own][i % own] += x[i / own] * y[i % own];
+      }
+      FOCI_UNROLL
+      for (int i = 0; i < own * own; ++i) {
+        const int d = row(i / own), e = column(i % own);
+        if (d >= D || e >= D) continue;
+        double x = sum[i / own][i % own];
+        if (to.given)
+          x = load_wide(to.given, to.given.offset(at.s, at.g, d > e ? d : e, d > e ? e : d));
+        P[d * D + e] = sound ? float(x) : std::numeric_limits<float>::quiet_NaN();
+      }
+    }
+  }
+}
+
 /// Around the mean of the keys that are known, or where there are none the first.
 FOCI_DEVICE void write_centre(const Sweep& at, const Factors& to, const Place& place, int n) {
   int first = 0;
@@ -147,6 +181,7 @@ __global__ void __launch_bounds__(factor_threads) factor_slots(Factors to) {
   const Slots& slots = to.slots;
   const Place place = slots.shape.place(at.s);
   const bool own = at.c < slots.own_chunks(place);
+  if (slots.multiplied(at.s, at.g)) return;
   if (slots.queries(at.s, place, at.c).empty() && !(to.every && own)) return;
   const int n = to.count ? to.count[at.slot] : 0;
   double ridge = to.shrink.ridge;
@@ -166,12 +201,94 @@ __global__ void __launch_bounds__(factor_threads) factor_slots(Factors to) {
     if (to.inverse) to.inverse[base + i * at.D + k] = sound ? x : double(bad);
   });
   write_centre(at, to, place, n);
+  if (to.P) write_product(at, to, sound);
   if (to.metric && own && !to.given) write_metric(at, to, place, sound);
   if (!to.status || !own || threadIdx.x != 0) return;
   const std::int64_t entry = slots.prefix
                                  ? to.status.offset(place.b, at.g, slots.chunks_before[at.s] + at.c)
                                  : to.status.offset(at.s, at.g);
   static_cast<int*>(to.status.data)[entry] = sound ? raises : metric::most_raises + 1;
+}
+
+/// Entries of a thread: rows down + 16 r, columns along + across c.
+template <int width>
+struct Inverse {
+  static constexpr int down = 16, across = width / 4, rows = width / down, columns = 4;
+  static constexpr int threads = down * across;
+  double a[rows][columns];
+
+  static FOCI_DEVICE int row(int r) { return int(threadIdx.x) / across + down * r; }
+  static FOCI_DEVICE int column(int c) { return int(threadIdx.x) % across + across * c; }
+
+  /// f(row, column, entry) of those within D.
+  template <class F>
+  FOCI_DEVICE void each(int D, const F& f) {
+    FOCI_UNROLL
+    for (int i = 0; i < rows * columns; ++i) {
+      if (row(i / columns) < D && column(i % columns) < D)
+        f(row(i / columns), column(i % columns), a[i / columns][i % columns]);
+    }
+  }
+
+  /// Gauss and Jordan's step k, its row and column as they were before.
+  FOCI_DEVICE void eliminate(int k, const double* its_row, const double* its_column) {
+    const double pivot = its_row[k];
+    const double by = pivot > 0 && pivot < std::numeric_limits<double>::infinity()
+                          ? 1 / pivot
+                          : std::numeric_limits<double>::quiet_NaN();
+    FOCI_UNROLL
+    for (int c = 0; c < columns; ++c) {
+      const bool own = column(c) == k;
+      const double along = own ? by : its_row[column(c)] * by;
+      FOCI_UNROLL
+      for (int r = 0; r < rows; ++r) {
+        const double x = own ? 0.0 : a[r][c];
+        a[r][c] = row(r) == k ? along : x - its_column[row(r)] * along;
+      }
+    }
+  }
+};
+
+/// A block a matrix, in registers; the row and the column that a step needs pass through shared
+/// memory, two of each, so that a step waits once.
+template <int width>
+__global__ void __launch_bounds__(Inverse<width>::threads) invert_slots(Factors to) {
+  using I = Inverse<width>;
+  __shared__ double rows[2][width], columns[2][width];
+  const Sweep at(to);
+  const int D = at.D, n = to.count[at.slot];
+  const double weight = to.shrink.weight(n), own = to.shrink.own(n) + to.shrink.ridge;
+  const double* scatter = to.scatter + at.slot * to.scatter_step;
+  I mine = {};
+  mine.each(D, [&](int i, int k, double& x) {
+    x = weight * scatter[i > k ? i * D + k : k * D + i] + (i == k ? own : 0.0);
+  });
+  FOCI_UNROLL
+  for (int r = 0; r < I::rows; ++r) {
+    for (int k = I::down * r; k < D && k < I::down * (r + 1); ++k) {
+      double *row = rows[k % 2], *column = columns[k % 2];
+      if (I::row(r) == k) {
+        FOCI_UNROLL
+        for (int c = 0; c < I::columns; ++c) row[I::column(c)] = mine.a[r][c];
+      }
+      constexpr int ratio = I::across / I::down;
+      if (I::column(r / ratio) == k) {
+        FOCI_UNROLL
+        for (int i = 0; i < I::rows; ++i) column[I::row(i)] = mine.a[i][r / ratio];
+      }
+      __syncthreads();
+      mine.eliminate(k, row, column);
+    }
+  }
+  const std::int64_t base = at.slot * D * D;
+  mine.each(D, [&](int i, int k, double x) {
+    to.P[base + i * D + k] = float(x);
+    if (to.inverse) to.inverse[base + i * D + k] = x;
+  });
+  const Place place = to.slots.shape.place(at.s);
+  write_centre(at, to, place, n);
+  if (to.status && threadIdx.x == 0)
+    static_cast<int*>(to.status.data)[to.status.offset(at.s, at.g)] = 0;
 }
 
 }  // namespace
@@ -182,6 +299,14 @@ void factor(const Factors& to, Stream stream) {
   launch("key-covariance: factors", factor_slots,
          {{unsigned(to.slots.count())}, {factor_threads}, shared_bytes(to.slots.shape.D)}, stream,
          to);
+}
+
+void invert(const Factors& to, Stream stream) {
+  const bool narrow = to.slots.shape.D <= 64;
+  launch("key-covariance: inverses", narrow ? invert_slots<64> : invert_slots<128>,
+         {{unsigned(to.slots.count())},
+          {unsigned(narrow ? Inverse<64>::threads : Inverse<128>::threads)}},
+         stream, to);
 }
 
 }  // namespace foci::cuda

@@ -13,7 +13,7 @@ namespace {
 
 struct OuterArgs {
   OuterSums to;
-  Lines lines;
+  LineSet lines;
   const float *dz, *z;
   int part_tokens;
 };
@@ -21,7 +21,7 @@ struct OuterArgs {
 /// One tile of G of one slot, over one stretch of its tokens.
 __global__ void __launch_bounds__(product_threads) sum_outer_tile(OuterArgs args) {
   __shared__ ProductRoom<double> room;
-  const Lines& lines = args.lines;
+  const LineSet& lines = args.lines;
   const Slots& slots = lines.slots;
   const Shape& shape = slots.shape;
   const int D = shape.D, tiles = product_tiles(D);
@@ -34,6 +34,7 @@ __global__ void __launch_bounds__(product_threads) sum_outer_tile(OuterArgs args
   index /= lines.chunks;
   const int g = index % shape.G, s = index / shape.G;
   const Place at = shape.place(s);
+  if (slots.multiplied(s, g)) return;
   if (slots.prefix && slots.queries(s, at, c).empty()) return;
   const Stretch all = lines.keys ? Stretch{0, slots.looked_at(s, at, c)} : slots.queries(s, at, c);
   const Stretch of = all.part(part, args.part_tokens);
@@ -128,6 +129,17 @@ FOCI_DEVICE void form_shift(const MetricGradient& of, const double* A, std::int6
   }
 }
 
+/// Where scores are products G is dP itself, and A = -slope P dP P.
+FOCI_DEVICE void follow_products(const MetricGradient& of, double* G, std::int64_t slot,
+                                 double* room) {
+  const int D = of.slots.shape.D, heads = of.slots.shape.G;
+  for (int i = int(threadIdx.x); i < D * D && of.dmetric; i += product_threads)
+    store_wide(of.dmetric, of.dmetric.offset(slot / heads, slot % heads, i / D, i % D), G[i]);
+  if (!of.through) return;
+  congruent({of.inverse + slot * D * D, D, 1}, G, -of.shrink.slope(of.count[slot]), D, room,
+            [&](int i, int j, double x) { G[i * D + j] = x; });
+}
+
 __global__ void __launch_bounds__(product_threads) form_gradients(MetricGradient of) {
   const Slots& slots = of.slots;
   const int D = slots.shape.D, square = D * D;
@@ -142,6 +154,10 @@ __global__ void __launch_bounds__(product_threads) form_gradients(MetricGradient
     double* G = of.G + slot * of.parts * square;
     sum_parts(of, G, used);
     const double* inverse = of.inverse + slot * square;
+    if (slots.multiplied(s, g)) {
+      follow_products(of, G, slot, room);
+      continue;
+    }
     if (of.dmetric && c < own) {
       const std::int64_t base = slots.prefix
                                     ? of.dmetric.offset(at.b, g, slots.chunks_before[s] + c)
@@ -204,6 +220,7 @@ __global__ void __launch_bounds__(product_threads) spread_tile(SpreadArgs args) 
   index /= slots.chunks;
   const int g = index % shape.G, s = index / shape.G;
   const Place at = shape.place(s);
+  if (slots.multiplied(s, g)) return;
   const Stretch keys = slots.keys(s, at, c);
   const int knows = slots.prefix ? c + 1 : 0, own = slots.own_chunks(at);
   const bool pulled = of.through != 0 && knows < own;
@@ -230,7 +247,7 @@ __global__ void __launch_bounds__(product_threads) spread_tile(SpreadArgs args) 
 
 }  // namespace
 
-void sum_outer(const OuterSums& to, const float* dz, const float* z, const Lines& lines,
+void sum_outer(const OuterSums& to, const float* dz, const float* z, const LineSet& lines,
                Stream stream) {
   const Shape& shape = lines.slots.shape;
   const int tiles = product_tiles(shape.D);

@@ -15,6 +15,8 @@ namespace {
 /// Blocks that keep a large GPU busy, and how few keys are worth one.
 constexpr std::int64_t enough_blocks = 528;
 constexpr std::int64_t fewest_keys = 128;
+/// Of fewer a row's weights do not average out what products leave.
+constexpr int fewest_multiplied = 512;
 
 struct ScaleArgs {
   Field to;             // (sequences,G)
@@ -68,7 +70,38 @@ FullMetric::FullMetric(Arena& arena, const Problem& problem, const Shape& shape,
   if (const auto* how = p_.metric<KeyCovariance>()) shrink_ = {how->ridge, *how->prior};
   take_estimates(arena);
   take_lines(arena, wave_bytes);
+  if (may_multiply()) take_products(arena);
   if (pass_ == Pass::backward) take_gradients(arena);
+}
+
+bool FullMetric::may_multiply() const {
+  const Shape& shape = slots_.shape;
+  const Inputs& from = p_.from;
+  return !slots_.prefix && !p_.match_dot && !from.key_bias &&
+         std::holds_alternative<Softmax>(p_.how.weighting) && shape.D % 8 == 0 && shape.D <= 128 &&
+         shape.longest_m > fewest_multiplied && from.q.dtype != DType::f32;
+}
+
+bool FullMetric::offers_products() const {
+  return may_multiply() && products_read(Field(p_.from.q)) && products_read(Field(p_.from.k));
+}
+
+void FullMetric::take_products(Arena& arena) {
+  const Shape& shape = slots_.shape;
+  const std::int64_t B = slots_.B, D = shape.D, count = slots_.count();
+  P_ = arena.take<float>(count, D, D).data();
+  products_.slots = slots_;
+  products_.c = float(p_.c);
+  products_.P = P_;
+  products_.centre = centre_;
+  products_.q = zq_;
+  products_.row_bias = arena.take<float>(B, shape.H, shape.N).data();
+  products_.key_bias = arena.take<float>(B, shape.G, shape.M).data();
+  products_.largest = arena.take<int>(count, FullProducts::sizes).data();
+  products_.chosen = arena.take<int>(count).data();
+  products_.half = int(p_.from.k.dtype == DType::f16);
+  products_.joined = int(!covariance_ && p_.from.metric.shape[0] == 1);
+  if (pass_ == Pass::backward) dproduct_bias_ = arena.take<float>(B, shape.G, shape.M).data();
 }
 
 void FullMetric::take_estimates(Arena& arena) {
@@ -133,10 +166,9 @@ void FullMetric::take_gradients(Arena& arena) {
 
 /// A causal row may not feel a mean of keys it does not see: a given metric then measures from the
 /// first key.
-void FullMetric::factor_all(const Outputs& to, Stream stream) const {
-  const bool means = covariance_ || !p_.how.causal;
-  if (slots_.prefix) place_chunks(slots_, stream);
-  if (means) gather_moments(moments_, stream);
+bool FullMetric::has_means() const { return covariance_ || !p_.how.causal; }
+
+Factors FullMetric::factors(const Outputs& to) const {
   Factors of;
   of.slots = slots_;
   of.k = Field(p_.from.k);
@@ -144,7 +176,7 @@ void FullMetric::factor_all(const Outputs& to, Stream stream) const {
     of.given = Field(p_.from.metric);
     of.slack = metric::slack_of(p_.from.metric.dtype == DType::f64, p_.size.D);
   }
-  if (means) of.count = moments_.count;
+  if (has_means()) of.count = moments_.count;
   of.mean = moments_.mean;
   of.scatter = moments_.scatter;
   if (covariance_) of.scatter_step = std::int64_t(parts_) * p_.size.D * p_.size.D;
@@ -156,10 +188,42 @@ void FullMetric::factor_all(const Outputs& to, Stream stream) const {
   of.inverse = inverse_;
   of.metric = Field(to.metric);
   of.status = Field(to.status);
-  factor(of, stream);
+  return of;
+}
+
+void FullMetric::factor_all(const Outputs& to, Stream stream) const {
+  if (slots_.prefix) place_chunks(slots_, stream);
+  if (has_means()) gather_moments(moments_, stream);
+  factor(factors(to), stream);
+}
+
+/// From estimates that suffice for the heads that are chosen; the others are left to factor_all().
+void FullMetric::fold_products(const Outputs& to, Stream stream) const {
+  Moments moments = moments_;
+  Factors of = factors(to);
+  moments.slots.by_mma = of.slots.by_mma = nullptr;
+  if (has_means()) estimate_moments(moments, stream);
+  of.P = P_;
+  covariance_ ? invert(of, stream) : factor(of, stream);
+  cuda::fold_products(products_, Field(p_.from.q), Field(p_.from.k), stream);
+}
+
+Folded FullMetric::products() const {
+  const Shape& shape = slots_.shape;
+  Folded to;
+  to.q = Field::of(products_.q, {slots_.B, shape.H, shape.N, shape.D});
+  to.k = Field(p_.from.k);
+  to.v = Field(p_.from.v);
+  to.key_bias = Field::of(products_.key_bias, {slots_.B, shape.G, shape.M});
+  to.key_head_bias = 1;
+  to.key_mask = slots_.key_mask;
+  to.row_bias = Field::of(products_.row_bias, {slots_.B, shape.H, shape.N});
+  to.by_mma = products_.chosen;
+  return to;
 }
 
 void FullMetric::estimate(const Outputs& to, Stream stream) {
+  if (multiplies()) fold_products(to, stream);
   factor_all(to, stream);
   if (to.metric && !covariance_) {
     const int G = slots_.shape.G, D = slots_.shape.D;
@@ -200,7 +264,7 @@ FullMetric::Wave FullMetric::wave_at(int index) const {
   return {first, std::min(wave_chunks_, slots_.chunks - first)};
 }
 
-Lines FullMetric::lines(const Wave& wave, bool keys) const {
+LineSet FullMetric::lines(const Wave& wave, bool keys) const {
   return {slots_, {W_, centre_, int(covariance_)}, int(keys), wave.first, wave.chunks};
 }
 
@@ -218,6 +282,7 @@ Folded FullMetric::folded(const Wave& wave) const {
   to.key_bias = Field(p_.from.key_bias);
   to.key_head_bias = int(p_.from.key_bias && p_.from.key_bias.shape[1] != p_.size.H);
   to.key_mask = slots_.key_mask;
+  to.by_mma = slots_.by_mma;
   if (!slots_.prefix) return to;
   to.spans = slots_.spans;
   to.first_chunk = wave.first;
@@ -261,8 +326,14 @@ Sinks FullMetric::sinks(const Gradients& to) {
   return into;
 }
 
+Sinks FullMetric::product_sinks(const Gradients& to) {
+  Sinks into = sinks(to);
+  into.dkey_bias = Field::of(dproduct_bias_, {slots_.B, slots_.shape.G, slots_.shape.M});
+  return into;
+}
+
 void FullMetric::gather(int wave, const Gradients& to, Stream stream) {
-  const Lines keys = lines(wave_at(wave), true);
+  const LineSet keys = lines(wave_at(wave), true);
   if (to.dk) unwhiten_keys(dk_, wave > 0, dzk_, keys, stream);
   if (wants_metric(to)) sum_outer({sums_, parts_, 0}, dzk_, zk_, keys, stream);
 }
@@ -287,14 +358,22 @@ MetricGradient FullMetric::gradient(const Gradients& to) const {
 }
 
 void FullMetric::finish(const Gradients& to, Stream stream) {
-  const Lines queries = lines({0, slots_.chunks}, false);
+  const LineSet queries = lines({0, slots_.chunks}, false);
+  const Field q(p_.from.q), k(p_.from.k);
   if (to.dq) unwhiten_queries(Field(to.dq), dzq_, queries, stream);
+  if (to.dq && multiplies()) unfold_queries(Field(to.dq), product_sums(), products_, stream);
   const MetricGradient of = gradient(to);
   if (wants_metric(to)) {
+    if (multiplies()) sum_gradient({sums_, parts_, 0}, product_sums(), q, k, products_, stream);
     sum_outer({sums_, parts_, 1}, dzq_, zq_, queries, stream);
     form_gradient(of, stream);
   }
-  if (to.dk) spread_to_keys(Field(to.dk), dk_, Field(p_.from.k), of, stream);
+  if (to.dk) spread_to_keys(Field(to.dk), dk_, k, of, stream);
+  if (to.dk && multiplies()) {
+    Estimate through;
+    if (of.through) through = {sums_, std::int64_t(parts_) * p_.size.D * p_.size.D};
+    unfold_keys(Field(to.dk), product_sums(), k, through, products_, stream);
+  }
   if (to.dv_prev) copy_out(to.dv_prev, nullptr, stream);
   if (!slots_.prefix) return;
   if (to.dv) copy_out(to.dv, dv_, stream);

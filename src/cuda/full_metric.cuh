@@ -4,6 +4,7 @@
 // z_k|^2, and unfolded: what the passes leave for the lines goes to q, k and the metric.
 #pragma once
 
+#include "cuda/full_products.cuh"
 #include "cuda/key_covariance.cuh"
 #include "cuda/match_dot.cuh"
 #include "cuda/passes.cuh"
@@ -22,6 +23,17 @@ class FullMetric {
   FullMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass,
              std::int64_t wave_bytes = standard_wave);
 
+  /// Whether there is room for products.
+  bool may_multiply() const;
+  /// Whether scores may be products for softmax on tensor cores, outputs of 16 bits alone: they are
+  /// in the heads that estimate() then chooses, and by lines in the others.
+  bool offers_products() const;
+  void allow_products() { slots_.by_mma = moments_.slots.by_mma = products_.chosen; }
+  bool multiplies() const { return slots_.by_mma != nullptr; }
+  /// What tensor cores work on.
+  Folded products() const;
+  Sinks product_sinks(const Gradients& to);
+
   /// W and centre of every metric that queries use; scale, metric and status where present. A
   /// metric that cannot be factored has status 7 and NaN for a factor.
   void estimate(const Outputs& to, Stream stream);
@@ -39,15 +51,20 @@ class FullMetric {
   };
   Wave wave_at(int index) const;
   void take_estimates(Arena& arena);
+  void take_products(Arena& arena);
   void take_lines(Arena& arena, std::int64_t wave_bytes);
   void take_gradients(Arena& arena);
 
+  bool has_means() const;
+  Factors factors(const Outputs& to) const;
   void factor_all(const Outputs& to, Stream stream) const;
+  void fold_products(const Outputs& to, Stream stream) const;
   void match(Stream stream);
-  Lines lines(const Wave& wave, bool keys) const;
+  LineSet lines(const Wave& wave, bool keys) const;
   Folded folded(const Wave& wave) const;
   bool wants_metric(const Gradients& to) const;
   MetricGradient gradient(const Gradients& to) const;
+  ProductSums product_sums() const { return {dzq_, dzk_, dproduct_bias_}; }
 
   const Problem& p_;
   Pass pass_;
@@ -70,6 +87,9 @@ class FullMetric {
   float* dk_ = nullptr;                         // (B,G,M,D) but for what goes through the estimate
   float *dv_ = nullptr, *dkey_bias_ = nullptr;  // prefix: sums over waves
   double *shift_ = nullptr, *room_ = nullptr;   // of MetricGradient
+  FullProducts products_;                       // q' lies where zq does
+  float* P_ = nullptr;                          // (slots,D,D) of products
+  float* dproduct_bias_ = nullptr;              // (B,G,M)
 };
 
 }  // namespace foci::cuda

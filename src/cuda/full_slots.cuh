@@ -29,6 +29,7 @@ struct Slots {
   int* spans = nullptr;          // (sequences, chunks + 1) prefix: first query of each chunk
   int* key_spans = nullptr;      // the same: first key that c * period unmasked ones come before
   int* chunks_before = nullptr;  // (sequences) prefix: chunks of the sequences before
+  const int* by_mma = nullptr;   // (sequences,G) without prefix: heads whose scores are products
 
   FOCI_HD std::int64_t count() const { return std::int64_t(shape.sequences) * shape.G * chunks; }
 
@@ -36,6 +37,8 @@ struct Slots {
   FOCI_DEVICE std::int64_t slot(int s, int g, int c) const {
     return (std::int64_t(s) * shape.G + g) * chunks + c;
   }
+  /// Whether there are no lines of this head.
+  FOCI_DEVICE bool multiplied(int s, int g) const { return by_mma && by_mma[s * shape.G + g] != 0; }
   FOCI_DEVICE bool keeps(const Place& at, int j) const {
     if (!key_mask) return true;
     return static_cast<const std::uint8_t*>(key_mask.data)[key_mask.offset(at.b, at.k0 + j)] != 0;

@@ -4,6 +4,7 @@
 #include "cuda/key_covariance.cuh"
 
 #include "cuda/product.cuh"
+#include "cuda/two_parts.cuh"
 
 namespace foci::cuda {
 
@@ -135,6 +136,7 @@ __global__ void __launch_bounds__(product_threads) sum_moments(Moments to) {
   while (column > row) column -= ++row;  // tiles of the lower triangle, row by row
   row *= product_side, column *= product_side;
   const MomentsAt is(to);
+  if (slots.multiplied(is.s, is.g)) return;
   const Place at = slots.shape.place(is.s);
   const Stretch of = is.keys(to, at);
   const HeadLines x(to.k, at.b, is.g, at.k0);
@@ -165,12 +167,98 @@ __global__ void __launch_bounds__(product_threads) sum_moments(Moments to) {
   });
 }
 
+/// Masked keys of a tile that begins at key t become 0.
+template <class X, int threads>
+FOCI_DEVICE void forget_masked(Address tile, const Slots& slots, const Place& at, int t, int end) {
+  constexpr int pieces = X::width / 8;
+  for (int i = int(threadIdx.x); i < X::rows * pieces; i += threads) {
+    const int j = t + i / pieces;
+    if (j < end && !slots.keeps(at, j))
+      *reinterpret_cast<uint4*>(shared_memory() + tile + X::at(i / pieces, i % pieces)) =
+          make_uint4(0, 0, 0, 0);
+  }
+  __syncthreads();
+}
+
+/// sums += x'x over a tile of 64 keys, rows of sums from column 16 `rows` of x on; and `ones` the
+/// sums of those columns, the same in every row.
+template <DType type, int width>
+FOCI_DEVICE void add_squares(RowSums<width>& sums, float (&ones)[2][4], Address x, int rows) {
+  using X = Tile<64, width>;
+  constexpr unsigned pair = type == DType::bf16 ? 0x3f803f80 : 0x3c003c00;  // 1 and 1
+  const unsigned one[4] = {pair, pair, pair, pair};
+  const Address left = X::beside(x + shared_address() + X::across(), rows);
+  const Address right = x + shared_address() + X::along();
+  FOCI_UNROLL
+  for (int step = 0; step < 4; ++step) {
+    unsigned a[4], b[4];
+    X::template operands<true>(a, left, 16 * step);
+    X::template operands<true>(b, X::beside(right, rows), 16 * step);
+    multiply_both<type>(ones[0], ones[1], one, b);
+    FOCI_UNROLL
+    for (int n = 0; n < width / 16; ++n) {
+      X::template operands<true>(b, X::beside(right, n), 16 * step);
+      multiply_both<type>(sums[2 * n], sums[2 * n + 1], a, b);
+    }
+  }
+}
+
+/// The whole scatter of one stretch of keys as they are, a warp to 16 rows: what is far from the
+/// origin loses digits.
+template <DType type, int width>
+__global__ void __launch_bounds__(2 * width) sum_moments_by_mma(Moments to) {
+  using X = Tile<64, width>;
+  __shared__ double column[width];
+  const Slots& slots = to.slots;
+  const int D = slots.shape.D, rows = int(threadIdx.x) / warp;
+  const MomentsAt is(to);
+  const Place at = slots.shape.place(is.s);
+  const Stretch of = is.keys(to, at);
+  const Lines lines = Lines::of(to.k, at.b, is.g, at.k0, of.end, D);
+  const auto load = [&](int slot, int t) {
+    load_tile<X, 2 * width>(shared_address() + slot * X::bytes, lines, t);
+    commit_copies();
+  };
+  if (!of.empty()) load(0, of.begin);
+  const Found found = find_kept(slots, at, of);
+  RowSums<width> sums;
+  float ones[2][4] = {};
+  clear<width>(sums);
+  for (int t = of.begin, slot = 0; t < of.end; t += X::rows, slot ^= 1) {
+    await_copies<0>();
+    __syncthreads();
+    if (slots.key_mask) forget_masked<X, 2 * width>(slot * X::bytes, slots, at, t, of.end);
+    if (t + X::rows < of.end) load(slot ^ 1, t + X::rows);
+    add_squares<type, width>(sums, ones, slot * X::bytes, rows);
+  }
+  if (lane() < 4) {
+    for (int i = 0; i < 4; ++i)
+      column[16 * rows + 8 * (i / 2) + 2 * lane() + i % 2] = double(ones[i / 2][i % 2]);
+  }
+  __syncthreads();
+  const std::int64_t index = slots.slot(is.s, is.g, 0) * to.parts + is.part;
+  const double share = found.n == 0 ? 0.0 : 1 / double(found.n);
+  if (threadIdx.x == 0) to.part_count[index] = found.n;
+  for (int d = int(threadIdx.x); d < D; d += 2 * width)
+    to.part_mean[index * D + d] = share * column[d];
+  FOCI_UNROLL
+  for (int i = 0; i < width / 2; ++i) {
+    const int d = 16 * rows + lane() / 4 + 8 * (i % 4 / 2),
+              e = i / 4 * 8 + 2 * (lane() % 4) + i % 2;
+    if (!to.scatter || d >= D || e > d) continue;
+    to.scatter[(index * D + d) * D + e] =
+        double(sums[i / 4][i % 4]) - share * column[d] * column[e];
+  }
+}
+
 /// Stretches join by Chan's formula, one after the other. Under prefix every slot keeps what is
 /// known up to it; else part 0 gets the whole. A thread has one element of the lower triangle.
 __global__ void __launch_bounds__(scan_threads) join_moments(Moments to) {
   const int D = to.slots.shape.D, index = int(blockIdx.y) * scan_threads + int(threadIdx.x);
   const int d = index / D, e = index % D;
   if (d >= D || e > d || (e > 0 && !to.scatter)) return;
+  if (to.slots.multiplied(int(blockIdx.x) / to.slots.shape.G, int(blockIdx.x) % to.slots.shape.G))
+    return;
   const bool prefix = to.slots.prefix != 0;
   const int steps = prefix ? to.slots.chunks : to.parts;
   const std::int64_t first = std::int64_t(blockIdx.x) * steps, square = std::int64_t(D) * D;
@@ -193,6 +281,25 @@ __global__ void __launch_bounds__(scan_threads) join_moments(Moments to) {
   }
 }
 
+void join(const Moments& to, Stream stream) {
+  if (to.count == to.part_count) return;
+  const int D = to.slots.shape.D;
+  launch("key-covariance: joining", join_moments,
+         {{unsigned(to.slots.shape.sequences * to.slots.shape.G),
+           unsigned(parts(std::int64_t(D) * D, scan_threads))},
+          {scan_threads}},
+         stream, to);
+}
+
+template <DType type>
+void sum_by_mma(const Moments& to, Stream stream) {
+  const bool narrow = to.slots.shape.D <= 64;
+  const unsigned width = narrow ? 64 : 128;
+  launch("key-covariance: moments on tensor cores",
+         narrow ? sum_moments_by_mma<type, 64> : sum_moments_by_mma<type, 128>,
+         {{unsigned(to.slots.count() * to.parts)}, {2 * width}, 2 * 64 * 2 * width}, stream, to);
+}
+
 }  // namespace
 
 void place_chunks(const Slots& slots, Stream stream) {
@@ -206,12 +313,13 @@ void gather_moments(const Moments& to, Stream stream) {
   const int shown = to.scatter ? tiles * (tiles + 1) / 2 : tiles;
   launch("key-covariance: moments", sum_moments,
          {{unsigned(to.slots.count() * to.parts), unsigned(shown)}, {product_threads}}, stream, to);
-  if (to.count == to.part_count) return;
-  launch("key-covariance: joining", join_moments,
-         {{unsigned(to.slots.shape.sequences * to.slots.shape.G),
-           unsigned(parts(std::int64_t(D) * D, scan_threads))},
-          {scan_threads}},
-         stream, to);
+  join(to, stream);
+}
+
+void estimate_moments(const Moments& to, Stream stream) {
+  to.k.dtype == DType::bf16 ? sum_by_mma<DType::bf16>(to, stream)
+                            : sum_by_mma<DType::f16>(to, stream);
+  join(to, stream);
 }
 
 }  // namespace foci::cuda

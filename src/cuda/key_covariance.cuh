@@ -27,6 +27,9 @@ struct Moments {
   double* mean = nullptr;
 };
 void gather_moments(const Moments& to, Stream stream);
+/// The same without prefix over keys of 16 bits, D up to 128, on tensor cores: scatters are off by
+/// some 2^-19 of the largest square of a key's numbers.
+void estimate_moments(const Moments& to, Stream stream);
 
 /// z = W (x - centre). key-covariance: L L' = Sigma, W = L^-1. Given: L L' = P, W = L'.
 struct Factors {
@@ -45,9 +48,13 @@ struct Factors {
   double* lower = nullptr;  // (slots,D,D) L, where somebody asks
   double* inverse =
       nullptr;           // (slots,D,D) L^-1, where somebody asks, or shared memory is too small
+  float* P = nullptr;    // (slots,D,D), where somebody asks
   Field metric, status;  // written where present
 };
 void factor(const Factors& to, Stream stream);
+/// P (and in double as `inverse`) and centre of covariances alone, D up to 128, and status 0: fast,
+/// and NaN where a covariance is not positive definite as it stands.
+void invert(const Factors& to, Stream stream);
 /// Whether factor() needs Factors::inverse as room.
 bool wants_room(int D);
 

@@ -463,6 +463,7 @@ __global__ void __launch_bounds__(8 * across, W == 64    ? 3
                                               : W == 128 ? 2
                                                          : 1) attend_kernel(Forward args) {
   const Seat seat = seat_of(args.work);
+  if (elsewhere(args.work, seat.s, seat.g)) return;
   const Span span = span_of(args.work, seat.at, seat.s, seat.c);
   const int rows = ForwardTile<form, W>::rows;
   for (int i0 = span.first + seat.part * rows; i0 < span.last; i0 += args.work.parts * rows)

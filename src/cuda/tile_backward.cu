@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(16 * across, W == 64 ? 2 : 1) keys_kernel(Back
   const int g = int(blockIdx.x / tiles % unsigned(work.shape.G));
   const int s = int(blockIdx.x / tiles / unsigned(work.shape.G));
   const Place at = work.shape.place(s);
-  if (j0 >= at.M) return;
+  if (j0 >= at.M || elsewhere(work, s, g)) return;
   const int count = min(T::rows, at.M - j0), heads = work.heads_per_key();
   const auto kept = [&](int row) { return keeps(work, at, j0 + row); };
   // The first query that sees key j0.
@@ -391,6 +391,7 @@ FOCI_DEVICE void pull_queries(const Backward& args, const Seat& seat, int i0, in
 template <Score form, int W>
 __global__ void __launch_bounds__(16 * across, W == 64 ? 2 : 1) queries_kernel(Backward args) {
   const Seat seat = seat_of(args.work);
+  if (elsewhere(args.work, seat.s, seat.g)) return;
   const Span span = span_of(args.work, seat.at, seat.s, seat.c);
   const int rows = BackwardTile<form, W>::rows;
   for (int i0 = span.first + seat.part * rows; i0 < span.last; i0 += args.work.parts * rows)
@@ -436,6 +437,7 @@ FOCI_DEVICE Weighed along(const Backward& args, const Seat& seat, int i, int j, 
 __global__ void __launch_bounds__(256) delta_kernel(Backward args) {
   const Work& work = args.work;
   const Seat seat = seat_of(work);
+  if (elsewhere(work, seat.s, seat.g)) return;
   const Span span = span_of(work, seat.at, seat.s, seat.c);
   const Field &o = args.saved.o, &d_o = args.saved.d_o;
   const int rows = int(blockDim.x) / warp, b = seat.at.b, h = seat.h;

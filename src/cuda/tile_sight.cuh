@@ -106,6 +106,11 @@ FOCI_DEVICE Seat seat_of(const Work& work) {
   return seat;
 }
 
+/// Whether tensor cores serve a key head.
+FOCI_DEVICE bool elsewhere(const Work& work, int s, int g) {
+  return work.folded.by_mma && work.folded.by_mma[s * work.shape.G + g] != 0;
+}
+
 FOCI_DEVICE bool keeps(const Work& work, const Place& at, int j) {
   const Field& mask = work.folded.key_mask;
   if (j >= at.M) return false;

@@ -18,7 +18,7 @@ struct LinesAt {
   Place place;
   std::int64_t slot, first;  // first token's line in (chunks if keys,B,heads,tokens,D)
 
-  FOCI_DEVICE LinesAt(const Lines& of, int tiles) : column(int(blockIdx.y) * product_side) {
+  FOCI_DEVICE LinesAt(const LineSet& of, int tiles) : column(int(blockIdx.y) * product_side) {
     const Shape& shape = of.slots.shape;
     const int heads = of.keys ? shape.G : shape.H;
     int index = int(blockIdx.x);
@@ -34,7 +34,7 @@ struct LinesAt {
         ((of.keys ? ahead : 0) * of.slots.B + place.b) * std::int64_t(heads) + head;
     first = of.keys ? row * shape.M + place.k0 : row * shape.N + place.q0;
   }
-  FOCI_DEVICE Stretch tokens(const Lines& of) const {
+  FOCI_DEVICE Stretch tokens(const LineSet& of) const {
     if (of.keys) return {0, of.slots.looked_at(s, place, chunk)};
     return of.slots.queries(s, place, chunk);
   }
@@ -47,7 +47,7 @@ FOCI_DEVICE Stretch reach_of_rows(int first, int D, bool lower) {
 }
 
 struct WhitenArgs {
-  Lines lines;
+  LineSet lines;
   Field x;
   float* z;
   int tiles;  // blocks along a stretch of tokens
@@ -56,8 +56,9 @@ struct WhitenArgs {
 template <class Sum>
 __global__ void __launch_bounds__(product_threads) whiten_tile(WhitenArgs args) {
   __shared__ ProductRoom<Sum> room;
-  const Lines& lines = args.lines;
+  const LineSet& lines = args.lines;
   const LinesAt at(lines, args.tiles);
+  if (lines.slots.multiplied(at.s, at.g)) return;
   const int D = lines.slots.shape.D;
   const Stretch of = at.tokens(lines), reach = reach_of_rows(at.column, D, lines.by.lower != 0);
   const HeadLines x(args.x, at.place.b, at.head, lines.keys ? at.place.k0 : at.place.q0);
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(product_threads) whiten_tile(WhitenArgs args) 
 }
 
 struct UnwhitenArgs {
-  Lines lines;
+  LineSet lines;
   const float* dz;
   Field dq;   // queries
   float* dk;  // keys
@@ -108,6 +109,7 @@ template <class Sum>
 __global__ void __launch_bounds__(product_threads) unwhiten_query_tile(UnwhitenArgs args) {
   __shared__ ProductRoom<Sum> room;
   const LinesAt at(args.lines, args.tiles);
+  if (args.lines.slots.multiplied(at.s, at.g)) return;
   const int D = args.lines.slots.shape.D;
   const Stretch of = at.tokens(args.lines);
   for (int t = of.begin + at.tile * product_side; t < of.end; t += args.tiles * product_side) {
@@ -124,9 +126,10 @@ __global__ void __launch_bounds__(product_threads) unwhiten_query_tile(UnwhitenA
 template <class Sum>
 __global__ void __launch_bounds__(product_threads) unwhiten_key_tile(UnwhitenArgs args) {
   __shared__ ProductRoom<Sum> room;
-  Lines lines = args.lines;
+  LineSet lines = args.lines;
   lines.chunks = 1;
   LinesAt at(lines, args.tiles);
+  if (lines.slots.multiplied(at.s, at.g)) return;
   const Shape& shape = lines.slots.shape;
   const int D = shape.D, t = at.tile * product_side;
   const std::int64_t first = at.first;
@@ -146,17 +149,17 @@ __global__ void __launch_bounds__(product_threads) unwhiten_key_tile(UnwhitenArg
 
 /// Few keys average nothing out: their products are summed up in double, which costs little there.
 constexpr int few_keys = 512;
-bool few(const Lines& lines) { return lines.slots.shape.longest_m <= few_keys; }
+bool few(const LineSet& lines) { return lines.slots.shape.longest_m <= few_keys; }
 
 /// Blocks along the tokens of a chunk: under prefix queries of one are few.
-int tiles_of(const Lines& lines) {
+int tiles_of(const LineSet& lines) {
   const Shape& shape = lines.slots.shape;
   int tokens = lines.keys ? shape.longest_m : shape.longest_n;
   if (!lines.keys && lines.slots.prefix) tokens = std::min(tokens, lines.slots.period);
   return std::max(product_tiles(tokens), 1);
 }
 
-Grid grid_of(const Lines& lines, int chunks) {
+Grid grid_of(const LineSet& lines, int chunks) {
   const Shape& shape = lines.slots.shape;
   const std::int64_t blocks =
       std::int64_t(shape.sequences) * lines.heads() * chunks * tiles_of(lines);
@@ -183,18 +186,18 @@ __global__ void __launch_bounds__(product_threads) copy_numbers(CopyArgs args) {
 
 }  // namespace
 
-void whiten(float* z, const Field& x, const Lines& lines, Stream stream) {
+void whiten(float* z, const Field& x, const LineSet& lines, Stream stream) {
   launch("full metric: lines", few(lines) ? whiten_tile<double> : whiten_tile<float>,
          grid_of(lines, lines.chunks), stream, WhitenArgs{lines, x, z, tiles_of(lines)});
 }
 
-void unwhiten_queries(const Field& dq, const float* dz, const Lines& lines, Stream stream) {
+void unwhiten_queries(const Field& dq, const float* dz, const LineSet& lines, Stream stream) {
   launch("full metric: dq", few(lines) ? unwhiten_query_tile<double> : unwhiten_query_tile<float>,
          grid_of(lines, lines.chunks), stream,
          UnwhitenArgs{lines, dz, dq, nullptr, 0, tiles_of(lines)});
 }
 
-void unwhiten_keys(float* dk, bool adds, const float* dz, const Lines& lines, Stream stream) {
+void unwhiten_keys(float* dk, bool adds, const float* dz, const LineSet& lines, Stream stream) {
   launch("full metric: dk", few(lines) ? unwhiten_key_tile<double> : unwhiten_key_tile<float>,
          grid_of(lines, 1), stream, UnwhitenArgs{lines, dz, {}, dk, int(adds), tiles_of(lines)});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines as a full metric sees them, z = W (x - centre), and the way back of their gradients: to
+// LineSet as a full metric sees them, z = W (x - centre), and the way back of their gradients: to
 // lines, to the metric, and through the estimate to the keys.
 #pragma once
 
@@ -18,7 +18,7 @@ struct Whitening {
 };
 
 /// Queries, all of them; or keys, for each of `chunks` chunks from `first` on.
-struct Lines {
+struct LineSet {
   Slots slots;
   Whitening by;
   int keys = 0;
@@ -29,12 +29,12 @@ struct Lines {
 
 /// z (chunks if keys,B,heads,tokens,D). Masked keys become 0; keys that nobody looks at stay as
 /// they are.
-void whiten(float* z, const Field& x, const Lines& lines, Stream stream);
+void whiten(float* z, const Field& x, const LineSet& lines, Stream stream);
 
 /// dq (B,H,N,D) = W' dz
-void unwhiten_queries(const Field& dq, const float* dz, const Lines& lines, Stream stream);
+void unwhiten_queries(const Field& dq, const float* dz, const LineSet& lines, Stream stream);
 /// dk (B,G,M,D) = sum over the chunks of W' dz, or that is added to it.
-void unwhiten_keys(float* dk, bool adds, const float* dz, const Lines& lines, Stream stream);
+void unwhiten_keys(float* dk, bool adds, const float* dz, const LineSet& lines, Stream stream);
 
 /// Sums of dz z' over stretches of tokens: what a gradient of W W^-1 is made of.
 struct OuterSums {
@@ -42,7 +42,7 @@ struct OuterSums {
   int parts = 1;
   int adds = 0;
 };
-void sum_outer(const OuterSums& to, const float* dz, const float* z, const Lines& lines,
+void sum_outer(const OuterSums& to, const float* dz, const float* z, const LineSet& lines,
                Stream stream);
 
 /// From G, the sum of dz z' over queries and keys, to the metric's gradient and to the estimate's:
@@ -53,7 +53,7 @@ struct MetricGradient {
   int parts = 1;
   int joined = 1;                   // sequences that share one given metric
   const double* lower = nullptr;    // (slots,D,D) L of key-covariance
-  const double* inverse = nullptr;  // (slots,D,D) L^-1
+  const double* inverse = nullptr;  // (slots,D,D) L^-1; P where scores are products
   Field dmetric;                    // written where present
   int through = 0;
   metric::Shrinkage shrink;

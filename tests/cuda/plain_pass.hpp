@@ -22,6 +22,7 @@ class PlainPass {
     for (int s = 0; s < shape_.sequences; ++s) {
       const Place at = shape_.place(s);
       for (int h = 0; h < shape_.H; ++h) {
+        if (!serves(s, h)) continue;
         for (int i = 0; i < at.N; ++i) {
           const int chunk = chunk_of(s, i);
           if (chunk >= 0) row(s, at, h, i, chunk, o, d_o, to);
@@ -34,6 +35,12 @@ class PlainPass {
   }
 
  private:
+  /// Products are worked on in the heads that by_mma says, everything else in the others.
+  bool serves(int s, int h) const {
+    if (!f_.by_mma) return true;
+    return (f_.by_mma[s * shape_.G + shape_.key_head(h)] != 0) == (f_.score == Score::product);
+  }
+
   /// Of this wave, -1 where it is none.
   int chunk_of(int s, int i) const {
     if (!f_.spans) return 0;
@@ -53,6 +60,7 @@ class PlainPass {
     for (int s = 0; s < shape_.sequences; ++s) {
       const Place at = shape_.place(s);
       for (int h = 0; h < shape_.H; ++h) {
+        if (!serves(s, h)) continue;
         for (int j = 0; j < at.M; ++j) clear_key(to, at, h, shape_.key_head(h), j);
       }
     }
@@ -85,9 +93,12 @@ class PlainPass {
       if (f_.key_mask &&
           !static_cast<const std::uint8_t*>(f_.key_mask.data)[f_.key_mask.offset(at.b, at.k0 + j)])
         continue;
-      double distance = 0;
-      for (int d = 0; d < D; ++d) distance += std::pow(gap(at, h, g, i, j, chunk, d), 2);
-      double score = -0.5 * c * distance;
+      double score = 0;
+      for (int d = 0; d < D; ++d) {
+        score +=
+            c * (f_.score == Score::product ? both(at, h, g, i, j, d)
+                                            : -0.5 * std::pow(gap(at, h, g, i, j, chunk, d), 2));
+      }
       if (f_.key_bias) score += double(f_.key_bias.load(at.b, f_.key_head_bias ? g : h, at.k0 + j));
       seen.push_back(j), a.push_back(score);
       most = std::max(most, score);
@@ -114,6 +125,12 @@ class PlainPass {
       to.dq.store(float(dq[std::size_t(d)]), at.b, h, at.q0 + i, d);
   }
 
+  double query(const Place& at, int h, int i, int d) const {
+    return double(f_.q.load(at.b, h, at.q0 + i, d));
+  }
+  double both(const Place& at, int h, int g, int i, int j, int d) const {
+    return query(at, h, i, d) * double(f_.k.load(at.b, g, at.k0 + j, d));
+  }
   double gap(const Place& at, int h, int g, int i, int j, int chunk, int d) const {
     return double(f_.q.load(at.b, h, at.q0 + i, d)) -
            double(f_.k.load_at(key_line(f_.k, chunk, at, g, j) + d * column(f_.k, f_.spans)));
@@ -121,7 +138,11 @@ class PlainPass {
   void pull(const Place& at, int h, int i, int chunk, int j, double a, double ds, double c,
             std::vector<double>& dq, const Field& d_o, const Sinks& to) {
     const int g = shape_.key_head(h);
-    for (int d = 0; d < shape_.D; ++d) {
+    for (int d = 0; d < shape_.D && f_.score == Score::product; ++d) {
+      dq[std::size_t(d)] += c * ds * double(f_.k.load(at.b, g, at.k0 + j, d));
+      if (to.dk) dk_[to.dk.offset(at.b, g, at.k0 + j, d)] += c * ds * query(at, h, i, d);
+    }
+    for (int d = 0; d < shape_.D && f_.score != Score::product; ++d) {
       const double apart = c * ds * gap(at, h, g, i, j, chunk, d);
       dq[std::size_t(d)] -= apart;
       if (to.dk) dk_[key_line(to.dk, chunk, at, g, j) + d * column(to.dk, f_.spans)] += apart;

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines times the matrix of a full metric, and sums of outer products of lines, on tensor cores, in
+// two parts of 16 bits what is not of 16 bits: four warps have 64 tokens at a time.
+#include "cuda/full_products.cuh"
+
+#include "cuda/softmax_mma_backward.cuh"
+#include "cuda/two_parts.cuh"
+
+#include <algorithm>
+
+namespace foci::cuda {
+
+namespace {
+
+constexpr int product_block = 128, tile_tokens = 64;
+/// Blocks that keep a large GPU busy once.
+constexpr std::int64_t enough_blocks = 528;
+
+/// What lines times a matrix become.
+enum class Become : int {
+  queries,   // q', r
+  keys,      // b
+  dq,        // c P dq'
+  dk,        // what is there - db c P (k - centre)
+  estimate,  // what is there + A (k - centre)
+};
+
+struct LineArgs {
+  FullProducts of;
+  Field x = {};                      // (B,heads,tokens,D)
+  Field to = {};                     // dq, dk
+  const float* base = nullptr;       // (B,G,M,D) dk so far
+  const float* dkey_bias = nullptr;  // (B,G,M)
+  Estimate through = {};
+  int parts = 1;  // blocks along the tokens of a head
+};
+
+constexpr bool of_keys(Become what) {
+  return what == Become::keys || what == Become::dk || what == Become::estimate;
+}
+
+/// Where a block stands.
+struct LineBlock {
+  int s, head, g, part, count;
+  Place at;
+  std::int64_t slot, first;  // first: the sequence's first token in (B,heads,tokens)
+
+  FOCI_DEVICE LineBlock(const LineArgs& args, bool keys) {
+    const Shape& shape = args.of.slots.shape;
+    const int heads = keys ? shape.G : shape.H;
+    int index = int(blockIdx.x);
+    part = index % args.parts, index /= args.parts;
+    head = index % heads, s = index / heads;
+    g = keys ? head : shape.key_head(head);
+    at = shape.place(s);
+    count = keys ? at.M : at.N;
+    slot = args.of.slots.slot(s, g, 0);
+    first =
+        (std::int64_t(at.b) * heads + head) * (keys ? shape.M : shape.N) + (keys ? at.k0 : at.q0);
+  }
+  FOCI_DEVICE int token(bool keys, int t) const { return (keys ? at.k0 : at.q0) + t; }
+};
+
+/// How a block goes about it: tokens as they were given, the next tile on its way while one is
+/// worked on, times a matrix in two parts; dq' is float and has two parts itself.
+template <DType type_, int width_, Become what_>
+struct LineWork {
+  static constexpr DType type = type_;
+  static constexpr int width = width_;
+  static constexpr Become what = what_;
+  static constexpr bool keys = of_keys(what), split = what == Become::dq;
+  using X = TwoParts<type, tile_tokens, width>;
+  using M = TwoParts<type, width, width>;
+  static constexpr Address m_at = X::bytes;  // two slots, or two parts
+  static constexpr Address centre_at = m_at + M::bytes, moved_at = centre_at + 4 * width;
+  static constexpr Address most_at = moved_at + 4 * width;
+  static constexpr std::size_t bytes = most_at + 4 * sizeof(float);
+  FOCI_DEVICE static float* floats(Address at) {
+    return reinterpret_cast<float*>(shared_memory() + at);
+  }
+};
+
+/// Entry (row, column) of the matrix: c P, or A.
+template <class W>
+FOCI_DEVICE float entry(const LineArgs& args, const LineBlock& block, int row, int column) {
+  const int D = args.of.slots.shape.D;
+  if (W::what == Become::estimate)
+    return float(args.through.A[block.slot * args.through.step + row * D + column]);
+  return args.of.c * args.of.P[(block.slot * D + row) * D + column];
+}
+
+/// A power of two that brings the matrix near 1, where f16 has all its digits; 1 for bf16.
+template <class W>
+FOCI_DEVICE float unit_of(const LineArgs& args, const LineBlock& block) {
+  if (W::type == DType::bf16) return 1;
+  const int D = args.of.slots.shape.D;
+  float most = 0;
+  for (int i = int(threadIdx.x); i < D * D; i += product_block)
+    most = fmaxf(most, fabsf(entry<W>(args, block, i / D, i % D)));
+  most = warp_max(most);
+  float* warps = W::floats(W::most_at);
+  if (lane() == 0) warps[int(threadIdx.x) / warp] = most;
+  __syncthreads();
+  most = fmaxf(fmaxf(warps[0], warps[1]), fmaxf(warps[2], warps[3]));
+  return most > 0 && most < 1e30f ? exp2f(floorf(log2f(most))) : 1.0f;
+}
+
+/// The matrix in parts, over `unit`; the centre, and what it becomes. Zeros beyond D.
+template <class W>
+FOCI_DEVICE void load_matrix(const LineArgs& args, const LineBlock& block, float unit) {
+  const int D = args.of.slots.shape.D;
+  const float* centre = args.of.centre + block.slot * D;
+  for (int d = int(threadIdx.x); d < W::width && !W::split; d += product_block) {
+    float sum = 0;
+    for (int e = 0; e < D && d < D; ++e)
+      sum = fmaf(entry<W>(args, block, e, d), centre[e], sum);  // symmetric: side by side
+    W::floats(W::centre_at)[d] = d < D ? centre[d] : 0.0f;
+    W::floats(W::moved_at)[d] = sum;
+  }
+  const float by = 1 / unit;
+  W::M::template fill<product_block>(W::m_at, [&](int row, int piece) {
+    Eight to = {};
+    for (int i = 0; i < 8 && row < D && 8 * piece < D; ++i)
+      to.x[i] = by * entry<W>(args, block, row, 8 * piece + i);
+    return to;
+  });
+}
+
+/// 64 tokens from t on, on their way to a slot, or here in two parts.
+template <class W>
+FOCI_DEVICE void load_tokens(const LineArgs& args, const LineBlock& block, int slot, int t) {
+  const int D = args.of.slots.shape.D;
+  if constexpr (W::split) {
+    const std::int64_t base = args.x.offset(block.at.b, block.head, block.at.q0 + t);
+    W::X::template fill<product_block>(0, [&](int row, int piece) {
+      if (t + row >= block.count || 8 * piece >= D) return Eight{};
+      return load_eight(args.x, base + row * args.x.strides[2] + 8 * piece);
+    });
+  } else {
+    const Lines lines =
+        Lines::of(args.x, block.at.b, block.head, block.token(W::keys, 0), block.count, D);
+    load_tile<typename W::X::Part, product_block>(shared_address() + slot * W::X::low, lines, t);
+    commit_copies();
+  }
+}
+
+/// The largest of a warp's numbers, none below 0, as bits: NaN is the largest of all.
+FOCI_DEVICE void raise(int* to, float x) {
+  int bits = __float_as_int(x) & 0x7fffffff;
+  FOCI_UNROLL
+  for (int step = warp / 2; step > 0; step /= 2) {
+    const int other = __shfl_xor_sync(~0u, bits, step);
+    bits = other > bits ? other : bits;
+  }
+  if (lane() == 0) atomicMax(to, bits);
+}
+
+/// How large a block's numbers are, as in FullProducts::largest.
+struct Sizes {
+  float lines = 0, bias = 0, x = 0, far = 0, near = 0;
+  static FOCI_DEVICE void grow(float& to, float sum) {
+    if (sum > to || sum != sum) to = sum;  // NaN stays
+  }
+};
+
+/// q' and r, or b; and how large they are.
+template <class W>
+FOCI_DEVICE void write_fold(const LineArgs& args, const LineBlock& block, Sizes& sizes,
+                            const RowSums<W::width>& sums, float unit, int slot, int t) {
+  const FullProducts& of = args.of;
+  const int D = of.slots.shape.D;
+  const float *centre = W::floats(W::centre_at), *moved = W::floats(W::moved_at);
+  FOCI_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int row = int(threadIdx.x) / warp * 16 + 8 * half + lane() / 4, token = t + row;
+    const bool there = token < block.count;
+    float product = 0, yy = 0, xx = 0, far = 0;
+    FOCI_UNROLL
+    for (int n = 0; n < W::width / 8; ++n) {
+      const int d = 8 * n + 2 * (lane() % 4);
+      const unsigned pair = *reinterpret_cast<const unsigned*>(
+          shared_memory() + slot * W::X::low + W::X::Part::at(row, n) + 4 * (lane() % 4));
+      float y[2];
+      FOCI_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const float x = wide_of(std::uint16_t(pair >> 16 * i), W::type);
+        y[i] = fmaf(sums[n][2 * half + i], unit, -moved[d + i]);
+        product = fmaf(y[i], W::keys ? x - centre[d + i] : x + centre[d + i], product);
+        yy = fmaf(y[i], y[i], yy);
+        if (W::keys) xx = fmaf(x, x, xx), far = fmaf(x, y[i] + moved[d + i], far);
+      }
+      if (!W::keys && there && d < D)
+        *reinterpret_cast<float2*>(of.q + (block.first + token) * D + d) = make_float2(y[0], y[1]);
+    }
+    product = -0.5f * quad_sum(product);
+    yy = quad_sum(yy), xx = quad_sum(xx), far = quad_sum(far);
+    if (!there) continue;
+    if (lane() % 4 == 0) (W::keys ? of.key_bias : of.row_bias)[block.first + token] = product;
+    if (W::keys && !of.slots.keeps(block.at, token)) continue;
+    Sizes::grow(sizes.lines, yy), Sizes::grow(sizes.bias, fabsf(product));
+    Sizes::grow(sizes.x, xx), Sizes::grow(sizes.far, far), Sizes::grow(sizes.near, -2 * product);
+  }
+}
+
+/// dq, or another part of dk; masked keys have none.
+template <class W>
+FOCI_DEVICE void write_gradient(const LineArgs& args, const LineBlock& block,
+                                const RowSums<W::width>& sums, float unit, int t) {
+  const int D = args.of.slots.shape.D;
+  const float* moved = W::floats(W::moved_at);
+  FOCI_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int token = t + int(threadIdx.x) / warp * 16 + 8 * half + lane() / 4;
+    if (token >= block.count) continue;
+    const bool kept = !W::keys || args.of.slots.keeps(block.at, token);
+    const float by = W::what == Become::dk ? -args.dkey_bias[block.first + token] : 1.0f;
+    const std::int64_t to = args.to.offset(block.at.b, block.head, block.token(W::keys, token));
+    FOCI_UNROLL
+    for (int n = 0; n < W::width / 8; ++n) {
+      const int d = 8 * n + 2 * (lane() % 4);
+      if (d >= D) continue;
+      float y[2] = {unit * sums[n][2 * half], unit * sums[n][2 * half + 1]};
+      if constexpr (W::keys) {
+        const float2 base =
+            *reinterpret_cast<const float2*>(args.base + (block.first + token) * D + d);
+        y[0] = kept ? fmaf(by, y[0] - moved[d], base.x) : 0.0f;
+        y[1] = kept ? fmaf(by, y[1] - moved[d + 1], base.y) : 0.0f;
+      }
+      store_pair(args.to, to + d * args.to.strides[3], y[0], y[1]);
+    }
+  }
+}
+
+template <class W>
+__global__ void __launch_bounds__(product_block) multiply_lines(LineArgs args) {
+  constexpr bool folds = W::what == Become::queries || W::what == Become::keys;
+  const LineBlock block(args, W::keys);
+  const int step = args.parts * tile_tokens;
+  int t = block.part * tile_tokens;
+  if (t >= block.count || (!folds && !args.of.chosen[block.slot])) return;
+  if (!W::split) load_tokens<W>(args, block, 0, t);
+  const float unit = unit_of<W>(args, block);
+  load_matrix<W>(args, block, unit);
+  Sizes sizes;
+  for (int slot = 0; t < block.count; t += step, slot ^= W::split ? 0 : 1) {
+    if constexpr (W::split) {
+      __syncthreads();
+      load_tokens<W>(args, block, 0, t);
+    } else {
+      await_copies<0>();
+    }
+    __syncthreads();
+    if (!W::split && t + step < block.count) load_tokens<W>(args, block, slot ^ 1, t + step);
+    RowSums<W::width> sums;
+    clear<W::width>(sums);
+    add_lines<W::type, W::width, W::split>(sums, slot * W::X::low, W::m_at,
+                                           int(threadIdx.x) / warp * 16);
+    if constexpr (folds) {
+      write_fold<W>(args, block, sizes, sums, unit, slot, t);
+    } else {
+      write_gradient<W>(args, block, sums, unit, t);
+    }
+  }
+  if constexpr (folds) {
+    int* largest = args.of.largest + block.slot * FullProducts::sizes;
+    raise(largest, sizes.lines), raise(largest + 1, sizes.bias);
+    if (W::keys)
+      raise(largest + 2, sizes.x), raise(largest + 3, sizes.far), raise(largest + 4, sizes.near);
+  }
+}
+
+template <DType type, int width, Become what>
+void launch_lines(const char* name, LineArgs args, Stream stream) {
+  using W = LineWork<type, width, what>;
+  const Shape& shape = args.of.slots.shape;
+  const std::int64_t tiles = parts(W::keys ? shape.longest_m : shape.longest_n, tile_tokens);
+  const std::int64_t heads = std::int64_t(shape.sequences) * (W::keys ? shape.G : shape.H);
+  const std::int64_t wanted = parts(enough_blocks, std::max<std::int64_t>(heads, 1));
+  args.parts = int(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(tiles, 1)));
+  launch(name, multiply_lines<W>, {{unsigned(heads * args.parts)}, {product_block}, W::bytes},
+         stream, args);
+}
+
+/// Parts are of the lines' own type, those of floats bf16.
+template <Become what>
+void run_lines(const char* name, const LineArgs& args, Stream stream) {
+  const bool narrow = args.of.slots.shape.D <= 64;
+  if constexpr (what != Become::dq) {
+    if (args.x.dtype == DType::f16)
+      return narrow ? launch_lines<DType::f16, 64, what>(name, args, stream)
+                    : launch_lines<DType::f16, 128, what>(name, args, stream);
+  }
+  narrow ? launch_lines<DType::bf16, 64, what>(name, args, stream)
+         : launch_lines<DType::bf16, 128, what>(name, args, stream);
+}
+
+/// A score of two parts is off by 2^-17 of |q'| |k| / sqrt(D) or so; weights of 16 bits by more
+/// than 2^-10 of themselves. Where keys are farther from the origin than from their centre, as the
+/// metric measures it, what rounding leaves of sums of ds that are 0 shows in dq.
+constexpr float most_product = 1024, most_bias = 2048, most_offset = 3;
+/// Of f16, whose parts end at 2^16 and at 2^-24.
+constexpr float most_half_line = 1 << 15, most_half_key = 1 << 11;
+
+__global__ void __launch_bounds__(product_block) choose_products(FullProducts of) {
+  const int slot = int(blockIdx.x) * product_block + int(threadIdx.x);
+  if (slot >= of.slots.count()) return;
+  const int heads = of.slots.shape.G;
+  bool all = true;
+  for (int s = 0; s < (of.joined ? of.slots.shape.sequences : 1); ++s) {
+    const int* sizes = of.largest + of.sizes * (of.joined ? s * heads + slot % heads : slot);
+    const float lines = sqrtf(__int_as_float(sizes[0])), bias = __int_as_float(sizes[1]);
+    const float keys = sqrtf(__int_as_float(sizes[2]));
+    const float far = __int_as_float(sizes[3]), near = __int_as_float(sizes[4]);
+    all = all && lines * keys <= most_product && bias <= most_bias && far <= most_offset * near;
+    if (of.half) all = all && lines <= most_half_line && keys <= most_half_key;
+  }
+  of.chosen[slot] = int(all);
+}
+
+struct SumArgs {
+  FullProducts of;
+  OuterSums to;
+  ProductSums sums;
+  Field q, k;
+  int part_queries, part_keys;
+};
+
+template <int width>
+struct SumRoom {
+  using X = TwoParts<DType::bf16, tile_tokens, width>;
+  static constexpr int threads = 2 * width;  // a warp has 16 rows
+  static constexpr Address left_at = 0, right_at = X::bytes;
+  static constexpr std::size_t bytes = 2 * X::bytes;
+};
+
+/// Eight numbers of token `token` less the centre, 0 beyond D.
+FOCI_DEVICE Eight centred(const Field& x, std::int64_t at, const float* centre, int piece) {
+  Eight to = load_eight(x, at + 8 * piece);
+  FOCI_UNROLL
+  for (int i = 0; i < 8; ++i) to.x[i] -= centre[8 * piece + i];
+  return to;
+}
+
+/// One stretch of queries of every head that shares the metric, and one of its keys.
+template <int width>
+__global__ void __launch_bounds__(2 * width) sum_products(SumArgs args) {
+  using Room = SumRoom<width>;
+  using X = typename Room::X;
+  const Slots& slots = args.of.slots;
+  const Shape& shape = slots.shape;
+  const int D = shape.D, part = int(blockIdx.x) % args.to.parts;
+  const std::int64_t slot = int(blockIdx.x) / args.to.parts;
+  const int g = int(slot) % shape.G, s = int(slot) / shape.G, rows = int(threadIdx.x) / warp;
+  if (!args.of.chosen[slot]) return;
+  const Place at = shape.place(s);
+  const float* centre = args.of.centre + slot * D;
+  RowSums<width> sums;
+  clear<width>(sums);
+  const auto add = [&](const Stretch& of, const auto& left, const auto& right) {
+    for (int t = of.begin; t < of.end; t += tile_tokens) {
+      __syncthreads();
+      const auto within = [&](const auto& from) {
+        return [&, t](int row, int piece) {
+          return t + row < of.end && 8 * piece < D ? from(t + row, piece) : Eight{};
+        };
+      };
+      X::template fill<Room::threads>(Room::left_at, within(left));
+      X::template fill<Room::threads>(Room::right_at, within(right));
+      __syncthreads();
+      add_outer<width>(sums, Room::left_at, Room::right_at, rows);
+    }
+  };
+  for (int r = 0; r < slots.heads_per_key(); ++r) {
+    const int h = g * slots.heads_per_key() + r;
+    const std::int64_t line = (std::int64_t(at.b) * shape.H + h) * shape.N + at.q0;
+    const std::int64_t q = args.q.offset(at.b, h, at.q0);
+    add(
+        Stretch{0, at.N}.part(part, args.part_queries),
+        [&](int i, int piece) { return load_eight(args.sums.dq + (line + i) * D + 8 * piece); },
+        [&](int i, int piece) {
+          return centred(args.q, q + i * args.q.strides[2], centre, piece);
+        });
+  }
+  const std::int64_t k = args.k.offset(at.b, g, at.k0);
+  const float* db = args.sums.dkey_bias + (std::int64_t(at.b) * shape.G + g) * shape.M + at.k0;
+  const auto key = [&](int j, int piece) {
+    return slots.keeps(at, j) ? centred(args.k, k + j * args.k.strides[2], centre, piece) : Eight{};
+  };
+  add(
+      Stretch{0, at.M}.part(part, args.part_keys),
+      [&](int j, int piece) {
+        Eight x = key(j, piece);
+        for (int i = 0; i < 8; ++i) x.x[i] *= -0.5f * db[j];
+        return x;
+      },
+      key);
+  double* to = args.to.to + (slot * args.to.parts + part) * D * D;
+  FOCI_UNROLL
+  for (int i = 0; i < width / 2; ++i) {
+    const int d = 16 * rows + lane() / 4 + 8 * (i % 4 / 2),
+              e = i / 4 * 8 + 2 * (lane() % 4) + i % 2;
+    if (d < D && e < D) to[d * D + e] = double(args.of.c) * double(sums[i / 4][i % 4]);
+  }
+}
+
+}  // namespace
+
+bool products_read(const Field& lines) {
+  return in_pieces(lines) && (lines.dtype == DType::bf16 || lines.dtype == DType::f16);
+}
+
+void fold_products(const FullProducts& to, const Field& q, const Field& k, Stream stream) {
+  fill(to.largest, 0, sizeof(int) * to.sizes * std::size_t(to.slots.count()), stream);
+  const LineArgs queries{.of = to, .x = q}, keys{.of = to, .x = k};
+  run_lines<Become::queries>("full metric: q'", queries, stream);
+  run_lines<Become::keys>("full metric: b", keys, stream);
+  const Grid grid{dim3(unsigned(parts(to.slots.count(), product_block))), dim3(product_block)};
+  launch("full metric: who multiplies", choose_products, grid, stream, to);
+}
+
+void unfold_queries(const Field& dq, const ProductSums& sums, const FullProducts& of,
+                    Stream stream) {
+  const Shape& shape = of.slots.shape;
+  const Field lines = Field::of(sums.dq, {of.slots.B, shape.H, shape.N, shape.D});
+  run_lines<Become::dq>("full metric: c P dq'", {.of = of, .x = lines, .to = dq}, stream);
+}
+
+void sum_gradient(const OuterSums& to, const ProductSums& sums, const Field& q, const Field& k,
+                  const FullProducts& of, Stream stream) {
+  const Shape& shape = of.slots.shape;
+  const bool narrow = shape.D <= 64;
+  launch("full metric: sums of products", narrow ? sum_products<64> : sum_products<128>,
+         {{unsigned(of.slots.count() * to.parts)},
+          {narrow ? 128u : 256u},
+          narrow ? SumRoom<64>::bytes : SumRoom<128>::bytes},
+         stream,
+         SumArgs{of, to, sums, q, k, int(parts(shape.longest_n, to.parts)),
+                 int(parts(shape.longest_m, to.parts))});
+}
+
+void unfold_keys(const Field& dk, const ProductSums& sums, const Field& k, const Estimate& through,
+                 const FullProducts& of, Stream stream) {
+  const Shape& shape = of.slots.shape;
+  const Field between = Field::of(sums.dk, {of.slots.B, shape.G, shape.M, shape.D});
+  LineArgs args{.of = of, .x = k, .to = through.A ? between : dk};
+  args.base = sums.dk, args.dkey_bias = sums.dkey_bias;
+  run_lines<Become::dk>("full metric: db", args, stream);
+  if (!through.A) return;
+  args.to = dk, args.through = through;
+  run_lines<Become::estimate>("full metric: through the estimate", args, stream);
+}
+
+}  // namespace foci::cuda
