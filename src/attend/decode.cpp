@@ -197,15 +197,19 @@ void step_on_device(cuda::Decoding& gpu, std::int64_t& length, const Outputs& to
   length += p.size.N;
 }
 
-/// Tokens of host memory: in, one step, out.
+/// Tokens of host memory: in, one step, out. What cannot be factored takes no token.
 void step_staged(cuda::Decoding& gpu, std::int64_t& length, const Outputs& to, Problem p) {
   staged::Stage stage;
   p.from = stage.in(p.from);
   p.on_device = true;
   const Outputs there = stage.out(to);
-  gpu.step(there, p, 0, p.size.N, length);
+  if (p.metric<KeyCovariance>()) {
+    for (std::int64_t i = 0; i < p.size.N; ++i, ++length) gpu.careful_step(there, p, i, length);
+  } else {
+    gpu.step(there, p, 0, p.size.N, length);
+    length += p.size.N;
+  }
   stage.finish();
-  length += p.size.N;
 }
 
 }  // namespace

@@ -213,12 +213,16 @@ T* taken(Arena& arena, bool needed, Sizes... sizes) {
   return needed ? arena.take<T>(sizes...).data() : nullptr;
 }
 
+}  // namespace
+
+How how_of(const Weighting& weighting) {
+  return {map_of(weighting), divisor_of(weighting), !without_content(weighting)};
+}
+
 bool wants_tally(const Rows& to) {
   return to.concentration.data || to.effective_keys.data || to.entropy.data || to.largest.data ||
          to.largest_at.data;
 }
-
-}  // namespace
 
 }  // namespace chunks
 

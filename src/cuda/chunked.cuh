@@ -52,6 +52,17 @@ struct Call {
   float* shifts = nullptr;   // (B,H,N) exp
 };
 
+/// How a weighting is one of these.
+struct How {
+  Map map;
+  Divisor divisor;
+  int content;
+};
+How how_of(const Weighting& weighting);
+
+/// Whether somebody asks for what only a look at every weight tells.
+bool wants_tally(const Rows& to);
+
 }  // namespace chunks
 
 class ChunkedPass {

@@ -7,6 +7,7 @@
 #include "cuda/diagonal.cuh"
 #include "cuda/few_keys.cuh"
 #include "cuda/full_metric.cuh"
+#include "cuda/running.cuh"
 #include "cuda/softmax_mma.cuh"
 #include "cuda/split_keys.cuh"
 #include "cuda/weights_mma.cuh"
@@ -132,11 +133,12 @@ class Forward {
         metric_(forward_metric(static_cast<M*>(nullptr), arena, p, shape_, carried)) {
     if (chunked_serves(p)) chunked_.emplace(arena, p, shape_, ChunkedPass::Pass::forward);
     if (SplitKeys::pays(p, shape_)) split_.emplace(arena, p, shape_);
+    if (carried.rows) running_.emplace(p, shape_, carried.rows);
   }
 
   void run(const Outputs& to, const Run& how) {
     const Stream stream = stream_of(how);
-    const Rows rows = rows_of(to, how);
+    Rows rows = rows_of(to, how);
     send_offsets(shape_, p_, stream);
     if constexpr (std::is_same_v<M, FullMetric>) {
       if (may_multiply(metric_, shape_, to, rows)) metric_.allow_products();
@@ -145,6 +147,11 @@ class Forward {
     if (!split_ && runs_by_mma(rows, stream)) return;
     for (int wave = 0; wave < metric_.waves(); ++wave) {
       const Folded folded = metric_.fold(wave, stream);
+      if (running_) {
+        running_->forward(folded, rows.o, stream);
+        if (!chunks::wants_tally(rows)) continue;
+        rows.o = {};
+      }
       if (chunked_) {
         chunked_->forward(folded, rows, stream);
       } else if (split_ && split_->serves(folded, rows)) {
@@ -178,6 +185,7 @@ class Forward {
   M metric_;
   std::optional<ChunkedPass> chunked_;
   std::optional<SplitKeys> split_;
+  std::optional<RunningSums> running_;  // of a decoder
 };
 
 template <class M>

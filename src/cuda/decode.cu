@@ -5,11 +5,14 @@
 
 #include "cuda/decode.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/running.cuh"
 #include "metric/arena.hpp"
+#include "metric/key_covariance.hpp"
 
 #include <foci/error.hpp>
 
 #include <algorithm>
+#include <vector>
 
 namespace foci::cuda {
 
@@ -91,6 +94,10 @@ struct Decoding::State {
       carried.sums = arena.take<double>(z.B, heads, z.D).data();
       carried.counts = arena.take<int>(z.B, heads).data();
     }
+    if (const auto* how = cache.metric<KeyCovariance>())
+      status = arena.take<std::int32_t>(z.B, z.G, metric::chunk_count(z.M, how->period)).data();
+    running = RunningSums::size(cache);
+    if (running > 0) carried.rows = arena.take<double>(running).data();
     room = arena.take<std::byte>(most_room());
   }
 
@@ -149,7 +156,7 @@ struct Decoding::State {
 
   /// As many tokens as a call takes.
   void attend(const Outputs& to, const Problem& tokens, std::int64_t begin, std::int64_t end,
-              std::int64_t length) {
+              std::int64_t length, bool careful = false) {
     const Inputs& from = tokens.from;
     masked |= bool(from.key_mask), biased |= bool(from.key_bias);
     append(from, begin, end, length);
@@ -161,7 +168,31 @@ struct Decoding::State {
     if (rows) p.from.metric = from.metric.sliced(2, begin, end);
     if (carried_workspace(p, carried) > room.size())
       throw DeviceError("cuda: a decoder's step asks for more room than it has");
-    carried_forward(rows_of(to, begin, end), p, {.memory = room}, carried);
+    Outputs part = rows_of(to, begin, end);
+    if (careful) part.status = View(status, {p.size.B, p.size.G, chunks(p.size.M)});
+    carried_forward(part, p, {.memory = room}, carried);
+  }
+
+  std::int64_t chunks(std::int64_t M) const {
+    return metric::chunk_count(M, cache.metric<KeyCovariance>()->period);
+  }
+
+  /// Throws where the metric of token `length` could not be factored.
+  void expect_sound(std::int64_t length) const {
+    const auto& z = cache.size;
+    const auto& how = *cache.metric<KeyCovariance>();
+    const std::int64_t each = chunks(length + 1);
+    std::vector<std::int32_t> raises(std::size_t(z.B * z.G * each));
+    std::vector<std::uint8_t> keep(std::size_t(z.B * z.M));
+    synchronize();
+    copy_to_host(raises.data(), status, raises.size() * sizeof(std::int32_t));
+    copy_to_host(keep.data(), mask.data, keep.size());
+    for (std::int64_t head = 0; head < z.B * z.G; ++head) {
+      const std::int64_t b = head / z.G;
+      const std::int64_t n = std::count(&keep[b * z.M], &keep[b * z.M] + length, 1);
+      if (raises[head * each + metric::chunk_of(n, how.period)] > metric::most_raises)
+        throw NumericalError(metric::unfactorable(b, head % z.G, n, how.ridge));
+    }
   }
 
   static Outputs rows_of(Outputs to, std::int64_t begin, std::int64_t end) {
@@ -176,9 +207,10 @@ struct Decoding::State {
   const Problem& cache;
   std::byte* memory = nullptr;
   std::size_t bytes = 0;
-  View k, v, mask, bias;  // (B,G,capacity,D) (B,G,capacity,E) (B,capacity) (B,H,capacity)
+  View k, v, mask, bias;           // (B,G,capacity,D) (B,G,capacity,E) (B,capacity) (B,H,capacity)
+  std::int32_t* status = nullptr;  // (B,G,chunks so far) key-covariance, where somebody asks
   Carried carried;
-  std::int64_t heads = 0;               // of what is carried
+  std::int64_t heads = 0, running = 0;  // of what is carried
   bool masked = false, biased = false;  // whether any token has been
   std::span<std::byte> room;
 };
@@ -190,17 +222,25 @@ void Decoding::reset() {
   State& of = *state_;
   const auto& z = of.cache.size;
   of.masked = of.biased = false;
+  fill(of.carried.rows, 0, std::size_t(of.running) * sizeof(double), nullptr);
   if (!of.carried.sums) return;
   fill(of.carried.sums, 0, std::size_t(z.B * of.heads * z.D) * sizeof(double), nullptr);
   fill(of.carried.counts, 0, std::size_t(z.B * of.heads) * sizeof(int), nullptr);
 }
 
 void Decoding::step(const Outputs& to, const Problem& tokens, std::int64_t begin, std::int64_t end,
-                    std::int64_t length, const View&) {
+                    std::int64_t length) {
   for (std::int64_t i = begin; i < end; i += most_queries) {
     const std::int64_t n = std::min(most_queries, end - i);
     state_->attend(to, tokens, i, i + n, length + i - begin);
   }
+}
+
+void Decoding::careful_step(const Outputs& to, const Problem& tokens, std::int64_t i,
+                            std::int64_t length) {
+  const bool careful = state_->status != nullptr;
+  state_->attend(to, tokens, i, i + 1, length, careful);
+  if (careful) state_->expect_sound(length);
 }
 
 }  // namespace foci::cuda

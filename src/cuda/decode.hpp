@@ -21,9 +21,12 @@ class Decoding {
 
   void reset();
   /// Tokens [begin, end) of a checked step whose tensors lie in device memory, after `length`
-  /// others. `status` where present: (B,G) i32, how often a ridge was raised for the last of them.
+  /// others. Nothing waits for the host: a covariance that cannot be factored leaves NaN.
   void step(const Outputs& to, const metric::Problem& tokens, std::int64_t begin, std::int64_t end,
-            std::int64_t length, const View& status = {});
+            std::int64_t length);
+  /// The same of token i alone, then waits; throws where its covariance could not be factored.
+  void careful_step(const Outputs& to, const metric::Problem& tokens, std::int64_t i,
+                    std::int64_t length);
 
  private:
   struct State;

@@ -40,6 +40,7 @@ struct Carried {
   int any = 0;
   double* sums = nullptr;  // (sequences, heads, D)
   int* counts = nullptr;   // (sequences, heads)
+  double* rows = nullptr;  // of RunningSums
 };
 
 /// The mean's arrays and options; kernels take it by value.

@@ -105,6 +105,8 @@ AttentionImpl::Result AttentionImpl::step(const at::Tensor& x, Cache& cache,
   const at::Tensor wide = given ? metric.to(wide_type(p.q)) : metric;
   tokens.metric = view_of("metric", wide);
   if (!cache.decoder_) {
+    Options how = given ? how_->given : how_->call;
+    if (x.is_cuda()) how.backend = Backend::cuda;
     cache.decoder_ = std::make_unique<Decoder>(DecoderSizes{.B = x.size(0),
                                                             .H = options_.heads,
                                                             .G = options_.kv_heads,
@@ -112,7 +114,7 @@ AttentionImpl::Result AttentionImpl::step(const at::Tensor& x, Cache& cache,
                                                             .E = options_.head_dim,
                                                             .capacity = cache.capacity_,
                                                             .dtype = tokens.q.dtype},
-                                               given ? how_->given : how_->call);
+                                               how);
   }
   const at::Tensor o =
       at::empty({x.size(0), options_.heads, x.size(1), options_.head_dim}, p.q.options());

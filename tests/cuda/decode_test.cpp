@@ -162,7 +162,7 @@ TEST(CudaDecode, decays_over_gaps) {
   }
 }
 
-/// Coordinates that rise one after another, or fall below all that came before.
+/// Coordinates that rise one after another, fall below all that came before, or never count.
 TEST(CudaDecode, exponentials_of_keys_neither_overflow_nor_vanish) {
   FOCI_WANT_GPU();
   const Options how{.weighting = Linear{Feature::exp}};
@@ -172,12 +172,14 @@ TEST(CudaDecode, exponentials_of_keys_neither_overflow_nor_vanish) {
     k[4 * j] += 3.0f * float(j);
     k[4 * j + 1] -= 100.0f * float(j);
     k[4 * j + 2] += j == 30 ? 300.0f : 0.0f;
+    k[4 * j + 3] = j < 20 ? -INFINITY : k[4 * j + 3];
   }
   for (int i = 0; i < 2 * 60; ++i) q[4 * i] -= 2.0f * float(i % 60);
   three.answer(how);
   Decoder decoder(sizes_of(three.ours.c, DType::f32), on_gpu(how));
+  decode(decoder, three.ours, {.o = three.ours.fresh("o", {1, 2, 60, 6}, DType::f32)}, 1);
   Rule rule;
-  three.add(rule, decoder, how, 1);
+  rule.add(three.ours, three.naive, three.exact);
   rule.expect("rising");
 }
 
@@ -212,6 +214,25 @@ TEST(CudaDecode, keeps_nothing_of_masked_or_forgotten_tokens) {
       expect_same_bits(clean.ours, dirty, metric.name + " " + weighting.name);
     }
   }
+}
+
+/// What fails on the way takes no token, over host memory, where somebody can be told.
+TEST(CudaDecode, a_covariance_that_fails_takes_no_token) {
+  FOCI_WANT_GPU();
+  const Options how = on_gpu({.metric = KeyCovariance{.ridge = 0, .prior = 0.0, .period = 2}});
+  Made three({"tokens", 2, 1, 1, 3, 3, 2, 2}, 1, DType::f32);
+  for (int i = 0; i < 6; ++i) three["k"].data<float>()[i] = float(i * i);
+  for (int i = 0; i < 6; ++i) three["k"].data<float>()[6 + i] = 3;  // does not scatter
+  Decoder decoder({.B = 2, .H = 1, .G = 1, .D = 2, .E = 2, .capacity = 6}, how);
+  const Outputs to{.o = three.fresh("o", {2, 1, 3, 2}, DType::f32)};
+  EXPECT_NE(thrown<NumericalError>([&] {
+              decoder.step(to, three.inputs());
+            }).find("sequence 1, key head 0 (2 keys)"),
+            std::string::npos);
+  EXPECT_EQ(decoder.length(), 2) << "the third token is the first that asks for a covariance";
+  for (int again = 0; again < 10; ++again)
+    EXPECT_THROW(decoder.step(rows(to, 2, 3), tokens(three, 2, 3)), NumericalError);
+  EXPECT_EQ(decoder.length(), 2);
 }
 
 /// Tokens and rows in device memory, as they are.

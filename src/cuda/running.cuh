@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// linear, identity and decay of a decoder: what all tokens so far add up to, S = sum_j phi(k_j)
+// v_j', kept from step to step in double. A token costs D E, however many came before it.
+#pragma once
+
+#include "cuda/chunked.cuh"
+
+namespace foci::cuda {
+
+class RunningSums {
+ public:
+  /// Doubles of all heads' sums; 0 where a problem is not one that chunks serve.
+  static std::int64_t size(const Problem& problem);
+
+  RunningSums(const Problem& problem, const Shape& shape, double* sums);
+
+  /// Takes the last N keys one after the other, and writes o of their queries.
+  void forward(const Folded& folded, const Field& o, Stream stream) const;
+
+ private:
+  Shape shape_;
+  chunks::Map map_ = chunks::Map::none;
+  chunks::Divisor divisor_ = chunks::Divisor::nothing;
+  int content_ = 1;
+  double log2_rate_ = 0;
+  double* sums_ = nullptr;
+};
+
+}  // namespace foci::cuda
