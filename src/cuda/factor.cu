@@ -230,21 +230,21 @@ struct Inverse {
     }
   }
 
-  /// Gauss and Jordan's step k, its row and column as they were before.
+  /// Gauss and Jordan's step k by its row and column as they were before, but for the pivot in the
+  /// column, from which 1 is taken: so all entries change in the same way.
   FOCI_DEVICE void eliminate(int k, const double* its_row, const double* its_column) {
     const double pivot = its_row[k];
     const double by = pivot > 0 && pivot < std::numeric_limits<double>::infinity()
                           ? 1 / pivot
                           : std::numeric_limits<double>::quiet_NaN();
+    double along[columns];
     FOCI_UNROLL
-    for (int c = 0; c < columns; ++c) {
-      const bool own = column(c) == k;
-      const double along = own ? by : its_row[column(c)] * by;
+    for (int c = 0; c < columns; ++c) along[c] = column(c) == k ? 1 + by : its_row[column(c)] * by;
+    FOCI_UNROLL
+    for (int r = 0; r < rows; ++r) {
+      const double down = its_column[row(r)];
       FOCI_UNROLL
-      for (int r = 0; r < rows; ++r) {
-        const double x = own ? 0.0 : a[r][c];
-        a[r][c] = row(r) == k ? along : x - its_column[row(r)] * along;
-      }
+      for (int c = 0; c < columns; ++c) a[r][c] -= down * along[c];
     }
   }
 };
@@ -259,9 +259,11 @@ __global__ void __launch_bounds__(Inverse<width>::threads) invert_slots(Factors 
   const int D = at.D, n = to.count[at.slot];
   const double weight = to.shrink.weight(n), own = to.shrink.own(n) + to.shrink.ridge;
   const double* scatter = to.scatter + at.slot * to.scatter_step;
+  const double unit = weight * scatter[0] + own;  // pivots near 1, from which 1 may be taken
+  const double over = 1 / unit;
   I mine = {};
   mine.each(D, [&](int i, int k, double& x) {
-    x = weight * scatter[i > k ? i * D + k : k * D + i] + (i == k ? own : 0.0);
+    x = over * (weight * scatter[i > k ? i * D + k : k * D + i] + (i == k ? own : 0.0));
   });
   FOCI_UNROLL
   for (int r = 0; r < I::rows; ++r) {
@@ -274,7 +276,8 @@ __global__ void __launch_bounds__(Inverse<width>::threads) invert_slots(Factors 
       constexpr int ratio = I::across / I::down;
       if (I::column(r / ratio) == k) {
         FOCI_UNROLL
-        for (int i = 0; i < I::rows; ++i) column[I::row(i)] = mine.a[i][r / ratio];
+        for (int i = 0; i < I::rows; ++i)
+          column[I::row(i)] = mine.a[i][r / ratio] - (I::row(i) == k ? 1.0 : 0.0);
       }
       __syncthreads();
       mine.eliminate(k, row, column);
@@ -282,6 +285,7 @@ __global__ void __launch_bounds__(Inverse<width>::threads) invert_slots(Factors 
   }
   const std::int64_t base = at.slot * D * D;
   mine.each(D, [&](int i, int k, double x) {
+    x *= over;
     to.P[base + i * D + k] = float(x);
     if (to.inverse) to.inverse[base + i * D + k] = x;
   });

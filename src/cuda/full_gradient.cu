@@ -65,35 +65,42 @@ struct Matrix {
   FOCI_DEVICE double operator()(int i, int j) const { return data[i * down + j * along]; }
 };
 
+/// Tile `index` of room = G B (half 0), or f(i, j, entry) of by * B' room (half 1).
+template <class F>
+FOCI_DEVICE void congruent_tile(const Matrix& B, const double* G, double by, int D, double* room,
+                                int half, int index, const F& f) {
+  __shared__ ProductRoom<double> factors;
+  const int tiles = product_tiles(D);
+  const int row = index / tiles * product_side, column = index % tiles * product_side;
+  ProductTile<double> tile;
+  tile.add<Along::side, Along::side>(
+      factors, 0, D,
+      [&](int i, int l) {
+        if (row + i >= D) return 0.0;
+        return half == 0 ? G[l * D + row + i] : B(l, row + i);
+      },
+      [&](int j, int l) {
+        if (column + j >= D) return 0.0;
+        return half == 0 ? B(l, column + j) : room[l * D + column + j];
+      });
+  tile.each([&](int i, int j, double sum) {
+    if (row + i >= D || column + j >= D) return;
+    if (half == 0) {
+      room[(row + i) * D + column + j] = sum;
+    } else {
+      f(row + i, column + j, by * sum);
+    }
+  });
+}
+
 /// f(i, j, entry) of by * B' G B; room (D,D).
 template <class F>
 FOCI_DEVICE void congruent(const Matrix& B, const double* G, double by, int D, double* room,
                            const F& f) {
-  __shared__ ProductRoom<double> factors;
   const int tiles = product_tiles(D);
   for (int half = 0; half < 2; ++half) {
-    for (int index = 0; index < tiles * tiles; ++index) {
-      const int row = index / tiles * product_side, column = index % tiles * product_side;
-      ProductTile<double> tile;
-      tile.add<Along::side, Along::side>(
-          factors, 0, D,
-          [&](int i, int l) {
-            if (row + i >= D) return 0.0;
-            return half == 0 ? G[l * D + row + i] : B(l, row + i);
-          },
-          [&](int j, int l) {
-            if (column + j >= D) return 0.0;
-            return half == 0 ? B(l, column + j) : room[l * D + column + j];
-          });
-      tile.each([&](int i, int j, double sum) {
-        if (row + i >= D || column + j >= D) return;
-        if (half == 0) {
-          room[(row + i) * D + column + j] = sum;
-        } else {
-          f(row + i, column + j, by * sum);
-        }
-      });
-    }
+    for (int index = 0; index < tiles * tiles; ++index)
+      congruent_tile(B, G, by, D, room, half, index, f);
     __syncthreads();
   }
 }
@@ -129,15 +136,15 @@ FOCI_DEVICE void form_shift(const MetricGradient& of, const double* A, std::int6
   }
 }
 
-/// Where scores are products G is dP itself, and A = -slope P dP P.
-FOCI_DEVICE void follow_products(const MetricGradient& of, double* G, std::int64_t slot,
-                                 double* room) {
+/// Where scores are products G is dP itself, and A = -slope P dP P: half of that, a tile a block.
+__global__ void __launch_bounds__(product_threads) follow_products(MetricGradient of, int half) {
+  const std::int64_t slot = blockIdx.x;
   const int D = of.slots.shape.D, heads = of.slots.shape.G;
-  for (int i = int(threadIdx.x); i < D * D && of.dmetric; i += product_threads)
-    store_wide(of.dmetric, of.dmetric.offset(slot / heads, slot % heads, i / D, i % D), G[i]);
-  if (!of.through) return;
-  congruent({of.inverse + slot * D * D, D, 1}, G, -of.shrink.slope(of.count[slot]), D, room,
-            [&](int i, int j, double x) { G[i * D + j] = x; });
+  if (!of.slots.multiplied(int(slot) / heads, int(slot) % heads)) return;
+  double* G = of.G + slot * of.parts * D * D;
+  congruent_tile({of.inverse + slot * D * D, D, 1}, G, -of.shrink.slope(of.count[slot]), D,
+                 of.room + slot * D * D, half, int(blockIdx.y),
+                 [&](int i, int j, double x) { G[i * D + j] = x; });
 }
 
 __global__ void __launch_bounds__(product_threads) form_gradients(MetricGradient of) {
@@ -154,10 +161,7 @@ __global__ void __launch_bounds__(product_threads) form_gradients(MetricGradient
     double* G = of.G + slot * of.parts * square;
     sum_parts(of, G, used);
     const double* inverse = of.inverse + slot * square;
-    if (slots.multiplied(s, g)) {
-      follow_products(of, G, slot, room);
-      continue;
-    }
+    if (slots.multiplied(s, g)) continue;
     if (of.dmetric && c < own) {
       const std::int64_t base = slots.prefix
                                     ? of.dmetric.offset(at.b, g, slots.chunks_before[s] + c)
@@ -264,6 +268,10 @@ void form_gradient(const MetricGradient& of, Stream stream) {
   launch("full metric: dP", form_gradients,
          {{unsigned(std::min<std::int64_t>(count, gradient_blocks))}, {product_threads}}, stream,
          of);
+  const unsigned tiles = unsigned(product_tiles(shape.D));
+  for (int half = 0; half < 2 && of.through && of.slots.by_mma; ++half)
+    launch("full metric: dP to A", follow_products,
+           {{unsigned(of.slots.count()), tiles * tiles}, {product_threads}}, stream, of, half);
   if (!of.through || !of.slots.prefix) return;
   const std::int64_t entries = std::int64_t(shape.D) * (shape.D + 1);
   launch("full metric: later chunks", sum_later,

@@ -100,7 +100,6 @@ void FullMetric::take_products(Arena& arena) {
   products_.largest = arena.take<int>(count, FullProducts::sizes).data();
   products_.chosen = arena.take<int>(count).data();
   products_.half = int(p_.from.k.dtype == DType::f16);
-  products_.joined = int(!covariance_ && p_.from.metric.shape[0] == 1);
   if (pass_ == Pass::backward) dproduct_bias_ = arena.take<float>(B, shape.G, shape.M).data();
 }
 
@@ -157,7 +156,8 @@ void FullMetric::take_gradients(Arena& arena) {
   dzk_ = arena.take<float>(wave_chunks_, B, shape.G, shape.M, D).data();
   dk_ = arena.take<float>(B, shape.G, shape.M, D).data();
   shift_ = arena.take<double>(slots_.count(), D).data();
-  room_ = arena.take<double>(std::min<std::int64_t>(slots_.count(), gradient_blocks), D, D).data();
+  const std::int64_t rooms = may_multiply() ? slots_.count() : gradient_blocks;
+  room_ = arena.take<double>(std::min(slots_.count(), rooms), D, D).data();
   if (!slots_.prefix) return;
   dv_ = arena.take<float>(B, shape.G, shape.M, shape.E).data();
   const View& bias = p_.from.key_bias;

@@ -25,8 +25,8 @@ class FullMetric {
 
   /// Whether there is room for products.
   bool may_multiply() const;
-  /// Whether scores may be products for softmax on tensor cores, outputs of 16 bits alone: they are
-  /// in the heads that estimate() then chooses, and by lines in the others.
+  /// Whether scores may be products for softmax on tensor cores, outputs of 16 bits alone and no
+  /// dmetric: they are in the heads that estimate() then chooses, and by lines in the others.
   bool offers_products() const;
   void allow_products() { slots_.by_mma = moments_.slots.by_mma = products_.chosen; }
   bool multiplies() const { return slots_.by_mma != nullptr; }

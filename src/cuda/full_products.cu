@@ -18,11 +18,10 @@ constexpr std::int64_t enough_blocks = 528;
 
 /// What lines times a matrix become.
 enum class Become : int {
-  queries,   // q', r
-  keys,      // b
-  dq,        // c P dq'
-  dk,        // what is there - db c P (k - centre)
-  estimate,  // what is there + A (k - centre)
+  queries,  // q', r
+  keys,     // b
+  dq,       // c P dq'
+  dk,       // what is there - db c P (k - centre) + A (k - centre)
 };
 
 struct LineArgs {
@@ -35,9 +34,7 @@ struct LineArgs {
   int parts = 1;  // blocks along the tokens of a head
 };
 
-constexpr bool of_keys(Become what) {
-  return what == Become::keys || what == Become::dk || what == Become::estimate;
-}
+constexpr bool of_keys(Become what) { return what == Become::keys || what == Become::dk; }
 
 /// Where a block stands.
 struct LineBlock {
@@ -62,7 +59,8 @@ struct LineBlock {
 };
 
 /// How a block goes about it: tokens as they were given, the next tile on its way while one is
-/// worked on, times a matrix in two parts; dq' is float and has two parts itself.
+/// worked on, times a matrix in two parts; dq' is float and has two parts itself. dk has 16 bits,
+/// so that one part each of two matrices suffices.
 template <DType type_, int width_, Become what_>
 struct LineWork {
   static constexpr DType type = type_;
@@ -73,32 +71,35 @@ struct LineWork {
   using M = TwoParts<type, width, width>;
   static constexpr Address m_at = X::bytes;  // two slots, or two parts
   static constexpr Address centre_at = m_at + M::bytes, moved_at = centre_at + 4 * width;
-  static constexpr Address most_at = moved_at + 4 * width;
+  static constexpr Address pulled_at = moved_at + 4 * width;  // what A makes of the centre
+  static constexpr Address most_at = pulled_at + 4 * width;
   static constexpr std::size_t bytes = most_at + 4 * sizeof(float);
   FOCI_DEVICE static float* floats(Address at) {
     return reinterpret_cast<float*>(shared_memory() + at);
   }
 };
 
-/// Entry (row, column) of the matrix: c P, or A.
-template <class W>
+/// Entry (row, column) of c P, or of A.
+enum class Matrix : int { metric, estimate };
+template <Matrix which>
 FOCI_DEVICE float entry(const LineArgs& args, const LineBlock& block, int row, int column) {
   const int D = args.of.slots.shape.D;
-  if (W::what == Become::estimate)
+  if (which == Matrix::estimate)
     return float(args.through.A[block.slot * args.through.step + row * D + column]);
   return args.of.c * args.of.P[(block.slot * D + row) * D + column];
 }
 
 /// A power of two that brings the matrix near 1, where f16 has all its digits; 1 for bf16.
-template <class W>
+template <class W, Matrix which>
 FOCI_DEVICE float unit_of(const LineArgs& args, const LineBlock& block) {
   if (W::type == DType::bf16) return 1;
   const int D = args.of.slots.shape.D;
   float most = 0;
   for (int i = int(threadIdx.x); i < D * D; i += product_block)
-    most = fmaxf(most, fabsf(entry<W>(args, block, i / D, i % D)));
+    most = fmaxf(most, fabsf(entry<which>(args, block, i / D, i % D)));
   most = warp_max(most);
   float* warps = W::floats(W::most_at);
+  __syncthreads();
   if (lane() == 0) warps[int(threadIdx.x) / warp] = most;
   __syncthreads();
   most = fmaxf(fmaxf(warps[0], warps[1]), fmaxf(warps[2], warps[3]));
@@ -106,24 +107,31 @@ FOCI_DEVICE float unit_of(const LineArgs& args, const LineBlock& block) {
 }
 
 /// The matrix in parts, over `unit`; the centre, and what it becomes. Zeros beyond D.
-template <class W>
+template <class W, Matrix which>
 FOCI_DEVICE void load_matrix(const LineArgs& args, const LineBlock& block, float unit) {
   const int D = args.of.slots.shape.D;
   const float* centre = args.of.centre + block.slot * D;
+  float* moved = W::floats(which == Matrix::metric ? W::moved_at : W::pulled_at);
   for (int d = int(threadIdx.x); d < W::width && !W::split; d += product_block) {
     float sum = 0;
     for (int e = 0; e < D && d < D; ++e)
-      sum = fmaf(entry<W>(args, block, e, d), centre[e], sum);  // symmetric: side by side
+      sum = fmaf(entry<which>(args, block, e, d), centre[e], sum);  // symmetric: side by side
     W::floats(W::centre_at)[d] = d < D ? centre[d] : 0.0f;
-    W::floats(W::moved_at)[d] = sum;
+    moved[d] = sum;
   }
   const float by = 1 / unit;
-  W::M::template fill<product_block>(W::m_at, [&](int row, int piece) {
+  const auto eight = [&](int row, int piece) {
     Eight to = {};
     for (int i = 0; i < 8 && row < D && 8 * piece < D; ++i)
-      to.x[i] = by * entry<W>(args, block, row, 8 * piece + i);
+      to.x[i] = by * entry<which>(args, block, row, 8 * piece + i);
     return to;
-  });
+  };
+  if constexpr (W::what == Become::dk) {
+    constexpr Address at = W::m_at + (which == Matrix::metric ? 0 : W::M::low);
+    fill_rounded<W::type, typename W::M::Part, product_block>(at, eight);
+  } else {
+    W::M::template fill<product_block>(W::m_at, eight);
+  }
 }
 
 /// 64 tokens from t on, on their way to a slot, or here in two parts.
@@ -202,18 +210,34 @@ FOCI_DEVICE void write_fold(const LineArgs& args, const LineBlock& block, Sizes&
   }
 }
 
-/// dq, or another part of dk; masked keys have none.
+/// What a row of k c P becomes of dk: -db times it, the centre off, over the unit of A.
+template <class W>
+FOCI_DEVICE void pull_bias(const LineArgs& args, const LineBlock& block, RowSums<W::width>& sums,
+                           float unit, float over, int t) {
+  const float* moved = W::floats(W::moved_at);
+  FOCI_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int token = t + int(threadIdx.x) / warp * 16 + 8 * half + lane() / 4;
+    const float by = token < block.count ? -args.dkey_bias[block.first + token] / over : 0.0f;
+    FOCI_UNROLL
+    for (int i = 0; i < W::width / 4; ++i) {
+      float& x = sums[i / 2][2 * half + i % 2];
+      x = by * (unit * x - moved[i / 2 * 8 + 2 * (lane() % 4) + i % 2]);
+    }
+  }
+}
+
+/// dq, or dk and what is there; masked keys have none.
 template <class W>
 FOCI_DEVICE void write_gradient(const LineArgs& args, const LineBlock& block,
                                 const RowSums<W::width>& sums, float unit, int t) {
   const int D = args.of.slots.shape.D;
-  const float* moved = W::floats(W::moved_at);
+  const float* pulled = W::floats(W::pulled_at);
   FOCI_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int token = t + int(threadIdx.x) / warp * 16 + 8 * half + lane() / 4;
     if (token >= block.count) continue;
     const bool kept = !W::keys || args.of.slots.keeps(block.at, token);
-    const float by = W::what == Become::dk ? -args.dkey_bias[block.first + token] : 1.0f;
     const std::int64_t to = args.to.offset(block.at.b, block.head, block.token(W::keys, token));
     FOCI_UNROLL
     for (int n = 0; n < W::width / 8; ++n) {
@@ -223,10 +247,53 @@ FOCI_DEVICE void write_gradient(const LineArgs& args, const LineBlock& block,
       if constexpr (W::keys) {
         const float2 base =
             *reinterpret_cast<const float2*>(args.base + (block.first + token) * D + d);
-        y[0] = kept ? fmaf(by, y[0] - moved[d], base.x) : 0.0f;
-        y[1] = kept ? fmaf(by, y[1] - moved[d + 1], base.y) : 0.0f;
+        y[0] = kept ? base.x + y[0] - pulled[d] : 0.0f;
+        y[1] = kept ? base.y + y[1] - pulled[d + 1] : 0.0f;
       }
       store_pair(args.to, to + d * args.to.strides[3], y[0], y[1]);
+    }
+  }
+}
+
+/// The units of both matrices, which are loaded; 1 for A where it is absent.
+struct Units {
+  float metric, estimate = 1;
+};
+template <class W>
+FOCI_DEVICE Units load_matrices(const LineArgs& args, const LineBlock& block) {
+  Units units{unit_of<W, Matrix::metric>(args, block)};
+  load_matrix<W, Matrix::metric>(args, block, units.metric);
+  if constexpr (W::what == Become::dk) {
+    if (args.through.A) {
+      units.estimate = unit_of<W, Matrix::estimate>(args, block);
+      load_matrix<W, Matrix::estimate>(args, block, units.estimate);
+    } else {
+      for (int d = int(threadIdx.x); d < W::width; d += product_block)
+        W::floats(W::pulled_at)[d] = 0;
+    }
+  }
+  return units;
+}
+
+/// One tile of 64 tokens.
+template <class W>
+FOCI_DEVICE void multiply_tile(const LineArgs& args, const LineBlock& block, const Units& units,
+                               Sizes& sizes, int slot, int t) {
+  const Address x = slot * W::X::low;
+  const int row = int(threadIdx.x) / warp * 16;
+  RowSums<W::width> sums;
+  clear<W::width>(sums);
+  if constexpr (W::what == Become::dk) {
+    add_rounded<W::type, W::width>(sums, x, W::m_at, row);
+    pull_bias<W>(args, block, sums, units.metric, units.estimate, t);
+    if (args.through.A) add_rounded<W::type, W::width>(sums, x, W::m_at + W::M::low, row);
+    write_gradient<W>(args, block, sums, units.estimate, t);
+  } else {
+    add_lines<W::type, W::width, W::split>(sums, x, W::m_at, row);
+    if constexpr (W::split) {
+      write_gradient<W>(args, block, sums, units.metric, t);
+    } else {
+      write_fold<W>(args, block, sizes, sums, units.metric, slot, t);
     }
   }
 }
@@ -239,8 +306,7 @@ __global__ void __launch_bounds__(product_block) multiply_lines(LineArgs args) {
   int t = block.part * tile_tokens;
   if (t >= block.count || (!folds && !args.of.chosen[block.slot])) return;
   if (!W::split) load_tokens<W>(args, block, 0, t);
-  const float unit = unit_of<W>(args, block);
-  load_matrix<W>(args, block, unit);
+  const Units units = load_matrices<W>(args, block);
   Sizes sizes;
   for (int slot = 0; t < block.count; t += step, slot ^= W::split ? 0 : 1) {
     if constexpr (W::split) {
@@ -251,15 +317,7 @@ __global__ void __launch_bounds__(product_block) multiply_lines(LineArgs args) {
     }
     __syncthreads();
     if (!W::split && t + step < block.count) load_tokens<W>(args, block, slot ^ 1, t + step);
-    RowSums<W::width> sums;
-    clear<W::width>(sums);
-    add_lines<W::type, W::width, W::split>(sums, slot * W::X::low, W::m_at,
-                                           int(threadIdx.x) / warp * 16);
-    if constexpr (folds) {
-      write_fold<W>(args, block, sizes, sums, unit, slot, t);
-    } else {
-      write_gradient<W>(args, block, sums, unit, t);
-    }
+    multiply_tile<W>(args, block, units, sizes, slot, t);
   }
   if constexpr (folds) {
     int* largest = args.of.largest + block.slot * FullProducts::sizes;
@@ -304,16 +362,12 @@ constexpr float most_half_line = 1 << 15, most_half_key = 1 << 11;
 __global__ void __launch_bounds__(product_block) choose_products(FullProducts of) {
   const int slot = int(blockIdx.x) * product_block + int(threadIdx.x);
   if (slot >= of.slots.count()) return;
-  const int heads = of.slots.shape.G;
-  bool all = true;
-  for (int s = 0; s < (of.joined ? of.slots.shape.sequences : 1); ++s) {
-    const int* sizes = of.largest + of.sizes * (of.joined ? s * heads + slot % heads : slot);
-    const float lines = sqrtf(__int_as_float(sizes[0])), bias = __int_as_float(sizes[1]);
-    const float keys = sqrtf(__int_as_float(sizes[2]));
-    const float far = __int_as_float(sizes[3]), near = __int_as_float(sizes[4]);
-    all = all && lines * keys <= most_product && bias <= most_bias && far <= most_offset * near;
-    if (of.half) all = all && lines <= most_half_line && keys <= most_half_key;
-  }
+  const int* sizes = of.largest + of.sizes * slot;
+  const float lines = sqrtf(__int_as_float(sizes[0])), bias = __int_as_float(sizes[1]);
+  const float keys = sqrtf(__int_as_float(sizes[2]));
+  const float far = __int_as_float(sizes[3]), near = __int_as_float(sizes[4]);
+  bool all = lines * keys <= most_product && bias <= most_bias && far <= most_offset * near;
+  if (of.half) all = all && lines <= most_half_line && keys <= most_half_key;
   of.chosen[slot] = int(all);
 }
 
@@ -327,7 +381,7 @@ struct SumArgs {
 
 template <int width>
 struct SumRoom {
-  using X = TwoParts<DType::bf16, tile_tokens, width>;
+  using X = Tile<tile_tokens, width>;
   static constexpr int threads = 2 * width;  // a warp has 16 rows
   static constexpr Address left_at = 0, right_at = X::bytes;
   static constexpr std::size_t bytes = 2 * X::bytes;
@@ -341,7 +395,8 @@ FOCI_DEVICE Eight centred(const Field& x, std::int64_t at, const float* centre, 
   return to;
 }
 
-/// One stretch of queries of every head that shares the metric, and one of its keys.
+/// One stretch of queries of every head that shares the metric, and one of its keys, in one part:
+/// what rounding leaves averages out over tokens, and all of it goes into dk of 16 bits.
 template <int width>
 __global__ void __launch_bounds__(2 * width) sum_products(SumArgs args) {
   using Room = SumRoom<width>;
@@ -364,10 +419,10 @@ __global__ void __launch_bounds__(2 * width) sum_products(SumArgs args) {
           return t + row < of.end && 8 * piece < D ? from(t + row, piece) : Eight{};
         };
       };
-      X::template fill<Room::threads>(Room::left_at, within(left));
-      X::template fill<Room::threads>(Room::right_at, within(right));
+      fill_rounded<DType::bf16, X, Room::threads>(Room::left_at, within(left));
+      fill_rounded<DType::bf16, X, Room::threads>(Room::right_at, within(right));
       __syncthreads();
-      add_outer<width>(sums, Room::left_at, Room::right_at, rows);
+      add_outer<DType::bf16, width>(sums, Room::left_at, Room::right_at, rows);
     }
   };
   for (int r = 0; r < slots.heads_per_key(); ++r) {
@@ -440,14 +495,9 @@ void sum_gradient(const OuterSums& to, const ProductSums& sums, const Field& q, 
 
 void unfold_keys(const Field& dk, const ProductSums& sums, const Field& k, const Estimate& through,
                  const FullProducts& of, Stream stream) {
-  const Shape& shape = of.slots.shape;
-  const Field between = Field::of(sums.dk, {of.slots.B, shape.G, shape.M, shape.D});
-  LineArgs args{.of = of, .x = k, .to = through.A ? between : dk};
-  args.base = sums.dk, args.dkey_bias = sums.dkey_bias;
-  run_lines<Become::dk>("full metric: db", args, stream);
-  if (!through.A) return;
-  args.to = dk, args.through = through;
-  run_lines<Become::estimate>("full metric: through the estimate", args, stream);
+  LineArgs args{.of = of, .x = k, .to = dk, .base = sums.dk, .dkey_bias = sums.dkey_bias};
+  args.through = through;
+  run_lines<Become::dk>("full metric: dk", args, stream);
 }
 
 }  // namespace foci::cuda

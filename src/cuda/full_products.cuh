@@ -26,7 +26,6 @@ struct FullProducts {
   int* largest = nullptr;
   int* chosen = nullptr;  // (slots) whether products serve
   int half = 0;           // keys are f16, which ends early
-  int joined = 0;         // sequences share their metrics: all are chosen, or none
 };
 
 /// Lines that kernels here read: 16 bits, side by side, rows aligned to 16 bytes.
@@ -47,7 +46,6 @@ void unfold_queries(const Field& dq, const ProductSums& sums, const FullProducts
 void sum_gradient(const OuterSums& to, const ProductSums& sums, const Field& q, const Field& k,
                   const FullProducts& of, Stream stream);
 /// dk = dk - db c P (k - centre), and A (k - centre) where A is present: (slots,D,D), `step` apart.
-/// sums.dk is overwritten.
 struct Estimate {
   const double* A = nullptr;
   std::int64_t step = 0;

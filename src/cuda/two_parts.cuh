@@ -31,6 +31,21 @@ FOCI_DEVICE Eight load_eight(const Field& from, std::int64_t at) {
   return to;
 }
 
+/// Fills a tile with eight(row, piece) rounded, by `threads` threads.
+template <DType type, class T, int threads, class F>
+FOCI_DEVICE void fill_rounded(Address tile, const F& eight) {
+  constexpr int pieces = T::width / 8;
+  FOCI_UNROLL
+  for (int i = int(threadIdx.x); i < T::rows * pieces; i += threads) {
+    const Eight from = eight(i / pieces, i % pieces);
+    unsigned words[4];
+    FOCI_UNROLL
+    for (int n = 0; n < 4; ++n) words[n] = pack<type>(from.x[2 * n], from.x[2 * n + 1]);
+    *reinterpret_cast<uint4*>(shared_memory() + tile + T::at(i / pieces, i % pieces)) =
+        make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
 /// Both parts of a tile: the high ones, then the low ones.
 template <DType type_, int rows_, int width_>
 struct TwoParts {
@@ -59,6 +74,7 @@ struct TwoParts {
   template <int threads, class F>
   FOCI_DEVICE static void fill(Address tile, const F& eight) {
     static_assert(threads % pieces == 0);
+    FOCI_UNROLL
     for (int i = int(threadIdx.x); i < rows * pieces; i += threads)
       put(tile, i / pieces, i % pieces, eight(i / pieces, i % pieces));
   }
@@ -114,24 +130,40 @@ FOCI_DEVICE void add_lines(RowSums<width>& sums, Address x, Address m, int row) 
   }
 }
 
+/// The same of one part of each.
+template <DType type, int width>
+FOCI_DEVICE void add_rounded(RowSums<width>& sums, Address x, Address m, int row) {
+  using X = Tile<64, width>;
+  using M = Tile<width, width>;
+  x += shared_address() + X::along();
+  m += shared_address() + M::across();
+  FOCI_UNROLL
+  for (int step = 0; step < width / 16; ++step) {
+    unsigned a[4], b[4];
+    X::template operands<false>(a, X::beside(x, step), row);
+    const Address m_here = M::beside(m, step);
+    FOCI_UNROLL
+    for (int n = 0; n < width / 16; ++n) {
+      M::template operands<false>(b, m_here, 16 * n);
+      multiply_both<type>(sums[2 * n], sums[2 * n + 1], a, b);
+    }
+  }
+}
+
 /// sums += x' y over 64 tokens, rows of sums from column 16 `rows` of x on; x, y (64,width).
-template <int width>
+template <DType type, int width>
 FOCI_DEVICE void add_outer(RowSums<width>& sums, Address x, Address y, int rows) {
-  constexpr DType type = DType::bf16;
-  using X = TwoParts<type, 64, width>;
-  const Address left = X::Part::beside(x + shared_address() + X::Part::across(), rows);
-  y += shared_address() + X::Part::along();
+  using X = Tile<64, width>;
+  const Address left = X::beside(x + shared_address() + X::across(), rows);
+  y += shared_address() + X::along();
   FOCI_UNROLL
   for (int step = 0; step < 4; ++step) {
-    unsigned a[2][4];
+    unsigned a[4], b[4];
     X::template operands<true>(a, left, 16 * step);
     FOCI_UNROLL
     for (int n = 0; n < width / 16; ++n) {
-      unsigned b[2][4];
-      X::template operands<true>(b, X::Part::beside(y, n), 16 * step);
-      multiply_both<type>(sums[2 * n], sums[2 * n + 1], a[1], b[0]);
-      multiply_both<type>(sums[2 * n], sums[2 * n + 1], a[0], b[1]);
-      multiply_both<type>(sums[2 * n], sums[2 * n + 1], a[0], b[0]);
+      X::template operands<true>(b, X::beside(y, n), 16 * step);
+      multiply_both<type>(sums[2 * n], sums[2 * n + 1], a, b);
     }
   }
 }

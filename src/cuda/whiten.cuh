@@ -60,7 +60,7 @@ struct MetricGradient {
   const int* count = nullptr;    // (slots)
   const double* mean = nullptr;  // (slots,D)
   double* shift = nullptr;       // (slots,D) A (mean - the mean of the last chunk)
-  double* room = nullptr;        // (gradient_blocks,D,D)
+  double* room = nullptr;        // (gradient_blocks,D,D); (slots,D,D) where scores are products
 };
 inline constexpr int gradient_blocks = 264;
 void form_gradient(const MetricGradient& of, Stream stream);

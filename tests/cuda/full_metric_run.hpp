@@ -56,7 +56,8 @@ inline Outputs outputs_of(Made& made, const Inputs& from, const Options& how, bo
   if (p.metric<KeyCovariance>()) to.status = fresh("status", checks::status_shape(p), DType::i32);
   return to;
 }
-inline Gradients gradients_of(Made& made, const Inputs& from, const Options& how) {
+inline Gradients gradients_of(Made& made, const Inputs& from, const Options& how,
+                              bool metric = true) {
   const Case& c = made.c;
   const DType wide = made.dtype == DType::f64 ? DType::f64 : DType::f32;
   Gradients to;
@@ -66,7 +67,8 @@ inline Gradients gradients_of(Made& made, const Inputs& from, const Options& how
   to.dv = made.fresh("dv", {c.B, c.G, c.M, c.E}, made.dtype);
   to.dv_prev = made.fresh("dv_prev", {c.B, c.G, c.M, c.E}, made.dtype);
   const metric::Index shape = checks::metric_shape(checks::check(from, how));
-  to.dmetric = made.fresh("dmetric", {shape.sizes().begin(), shape.sizes().end()}, wide);
+  if (metric)
+    to.dmetric = made.fresh("dmetric", {shape.sizes().begin(), shape.sizes().end()}, wide);
   if (const View bias = made.find("key_bias"))
     to.dkey_bias = made.fresh("dkey_bias", {bias.sizes().begin(), bias.sizes().end()}, wide);
   return to;
@@ -105,7 +107,7 @@ inline Ran run_here(Made& made, const Options& how, const Packed& packed, const 
   const Problem p = checks::check(from, how);
   const CudaShape shape = shape_of(p, packed);
   const Outputs to = outputs_of(made, from, how, !way.products);
-  const Gradients back = gradients_of(made, from, how);
+  const Gradients back = gradients_of(made, from, how, !way.products);
   constexpr auto pass = FullMetric::Pass::backward;
   Arena counting;
   FullMetric(counting, p, shape_of(p, {}), pass, way.wave_bytes);  // offsets have no memory yet
