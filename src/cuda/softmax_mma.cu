@@ -2,11 +2,11 @@
 // Softmax over bf16 and f16, forward: a block has 64 or 128 queries, a warp 16
 // or 32 of them, and walks over tiles of keys from the last that it sees to the
 // first. Scores, weights and o stay in registers; the keys and values of the
-// next tile are on their way while one is worked on. Queries that a metric folds are rounded to one
-// 16-bit number each or taken apart into several, which all meet the keys.
+// next tile are on their way while one is worked on. Queries that a metric folds are taken apart
+// into several 16-bit numbers, or into one where what that leaves over does not show.
 #include "cuda/softmax_mma.cuh"
 
-#include "cuda/softmax_tiles.cuh"
+#include "cuda/softmax_rest.cuh"
 
 namespace foci::cuda {
 namespace {
@@ -19,13 +19,15 @@ struct ForwardArgs {
 };
 
 /// How a block goes about it.
-template <DType type_, int width_, bool biased_, bool statistics_, int parts_>
+/// `folded`: 16-bit numbers that a query is made into, 0 where it is what keys meet.
+template <DType type_, int width_, bool biased_, bool statistics_, int folded_>
 struct Forward {
   static constexpr DType type = type_;
   static constexpr int width = width_;
   static constexpr bool biased = biased_, statistics = statistics_;
   static constexpr int warps = 4, threads = warps * warp;
-  static constexpr int parts = parts_;                                   // of a query
+  static constexpr bool folds = folded_ > 0, has_rest = folded_ == 1;
+  static constexpr int parts = folds ? folded_ : 1;                      // of a query
   static constexpr int rows = width <= (parts == 1 ? 128 : 64) ? 2 : 1;  // of 16 queries, a warp's
   static constexpr int queries = warps * rows * 16;
   static constexpr int keys = width <= 128 ? 64 : 32;
@@ -186,22 +188,42 @@ FOCI_DEVICE void look(RowState<F>& row, const typename F::Scores& s, const float
 /// Where a tile moves the rows: weights are 2^(unit s - low), and o shrinks.
 template <class F>
 struct Move {
-  float low[F::rows][2], shrink[F::rows][2];
+  float top[F::rows][2], low[F::rows][2], shrink[F::rows][2];
 };
 
-/// Row maxima, and what follows from those that grow.
+/// Row maxima.
 template <class F>
-FOCI_DEVICE void raise(Move<F>& move, RowState<F>& row, const typename F::Scores& s, float unit) {
+FOCI_DEVICE void find_tops(Move<F>& move, const RowState<F>& row, const typename F::Scores& s) {
   FOCI_UNROLL
   for (int i = 0; i < 2 * F::rows; ++i) {
     const int m = i / 2, half = i % 2;
-    const float before = row.top[m][half];
-    float top = before;
+    float top = row.top[m][half];
     FOCI_UNROLL
     for (int n = 0; n < F::keys / 8; ++n)
       top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-    top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+    move.top[m][half] = quad_max(top);
+  }
+}
+
+/// Whether any of the warp's rows has a maximum that shows how queries were rounded.
+template <class F>
+FOCI_DEVICE bool is_loud(const Move<F>& move, float unit) {
+  float most = 0;
+  FOCI_UNROLL
+  for (int i = 0; i < 2 * F::rows; ++i) {
+    const float top = move.top[i / 2][i % 2];
+    most = fmaxf(most, top == nothing ? 0.0f : fabsf(top * unit));
+  }
+  return __any_sync(~0u, most > loud<F::type>);
+}
+
+/// What follows from maxima that grow.
+template <class F>
+FOCI_DEVICE void raise(Move<F>& move, RowState<F>& row, float unit) {
+  FOCI_UNROLL
+  for (int i = 0; i < 2 * F::rows; ++i) {
+    const int m = i / 2, half = i % 2;
+    const float before = row.top[m][half], top = move.top[m][half];
     const float low = top == nothing ? 0.0f : top * unit;
     const bool exact = !F::biased && fabsf(low) > far;
     const float grown = exact ? (before - top) * unit : before * unit - low;  // never above 0
@@ -235,12 +257,24 @@ FOCI_DEVICE void lower(Move<F>& move, const RowState<F>& row, typename F::Scores
   }
 }
 
-/// Scores become weights.
-template <class F>
-FOCI_DEVICE void weigh(RowState<F>& row, typename F::Scores& s, typename F::Sums& o, float unit) {
+/// Scores become weights; add_rest() completes scores of rounded queries.
+template <class F, class Rest>
+FOCI_DEVICE void weigh(RowState<F>& row, typename F::Scores& s, typename F::Sums& o, float unit,
+                       const Rest& add_rest) {
   Move<F> move;
-  raise<F>(move, row, s, unit);
-  if constexpr (!F::biased) lower<F>(move, row, s);
+  find_tops<F>(move, row, s);
+  bool may_be_far = true;
+  if constexpr (F::has_rest) {
+    may_be_far = is_loud<F>(move, unit);
+    if (may_be_far) {
+      add_rest();
+      find_tops<F>(move, row, s);
+    }
+  }
+  raise<F>(move, row, unit);
+  if constexpr (!F::biased) {
+    if (may_be_far) lower<F>(move, row, s);
+  }
   FOCI_UNROLL
   for (int i = 0; i < 2 * F::rows; ++i) {
     const int m = i / 2, half = i % 2;
@@ -360,7 +394,7 @@ FOCI_DEVICE void finish(const ForwardArgs& args, RowState<F>& row, typename F::S
 template <class F>
 FOCI_DEVICE void fold_queries(const ForwardArgs& args, const Block& block) {
   constexpr int pieces = F::width / 8, rounds = F::queries * pieces / F::threads;
-  constexpr int at_once = rounds % 4 == 0 ? 4 : 2;
+  constexpr int at_once = rounds % 8 == 0 ? 8 : rounds % 4 == 0 ? 4 : 2;
   static_assert(rounds % at_once == 0);
   const QueryPiece lines(args.folded, args.shape, block.at, block.s, block.h);
   std::byte* memory = shared_memory() + F::q_at;
@@ -388,6 +422,34 @@ FOCI_DEVICE void fold_queries(const ForwardArgs& args, const Block& block) {
       FOCI_UNROLL
       for (int part = 0; part < F::parts; ++part)
         *reinterpret_cast<uint4*>(memory + part * F::Q::bytes + F::Q::at(r, p)) = words[part];
+    }
+  }
+}
+
+/// s += by rest k', rest what the rounding of queries left over.
+template <class F>
+FOCI_DEVICE void add_rest_of(typename F::Scores& s, const ForwardArgs& args, Address k, float by) {
+  const Block block(args, block_index(), F::queries);
+  const QueryRest rest(args.folded, args.shape, block.at, block.s, block.h);
+  const int first = block.first + int(threadIdx.x) / warp * 16 * F::rows + lane() / 4;
+#ifndef FOCI_EMULATED
+#pragma unroll 1
+#endif
+  for (int step = 0; step < F::width / 16; ++step) {
+    unsigned a[F::rows][4];
+    FOCI_UNROLL
+    for (int m = 0; m < F::rows; ++m)
+      rest.left<F::type>(a[m], first + 16 * m, 16 * step + 2 * (lane() % 4), by);
+    const Address k_here = F::K::beside(k, step);
+    FOCI_UNROLL
+    for (int n = 0; n < F::keys / 16; ++n) {
+      unsigned b[4];
+      F::K::template operands<false>(b, k_here, 16 * n);
+      FOCI_UNROLL
+      for (int m = 0; m < F::rows; ++m) {
+        multiply<F::type>(s[m][2 * n], a[m], b[0], b[1]);
+        multiply<F::type>(s[m][2 * n + 1], a[m], b[2], b[3]);
+      }
     }
   }
 }
@@ -446,11 +508,10 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
     bias[slot * F::keys + thread] = from.bias;
     if (F::statistics) kept[slot * F::keys + thread] = from.kept;
   };
-  const bool folds = F::parts > 1 || folded.m;
-  if (!folds) load_tile<typename F::Q, F::threads>(memory + F::q_at, q, block.first);
+  if (!F::folds) load_tile<typename F::Q, F::threads>(memory + F::q_at, q, block.first);
   load(tile, 0);
   commit_copies();
-  if (folds) fold_queries<F>(args, block);
+  if constexpr (F::folds) fold_queries<F>(args, block);
   if (F::biased) write_bias(KeyBias(folded, at, block.h, block.g, tile * F::keys + thread), 0);
 
   const Address q_mine = memory + F::q_at + F::Q::along() + mine * F::Q::panel * 2;
@@ -472,7 +533,8 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
     if (F::biased) add_bias<F>(s, bias + slot * F::keys, unit);
     if (F::statistics || (tile + 1) * F::keys > all)
       see<F>(s, row, args, block, kept + slot * F::keys, tile * F::keys);
-    weigh<F>(row, s, o, F::biased ? 1.0f : unit);
+    weigh<F>(row, s, o, F::biased ? 1.0f : unit,
+             [&] { add_rest_of<F>(s, args, k_mine + stage, F::biased ? unit : 1.0f); });
     gather<F>(o, s, v_mine + stage);
     if (F::biased && more) write_bias(next_bias, slot ^ 1);
   }
@@ -491,9 +553,9 @@ __global__ void __launch_bounds__(F::threads) softmax_forward(ForwardArgs args) 
   finish<F>(args, row, o);
 }
 
-template <DType type, int width, bool biased, bool statistics, int parts_of_query = 1>
+template <DType type, int width, bool biased, bool statistics, int folded>
 void launch_forward(ForwardArgs args, Stream stream) {
-  using F = Forward<type, width, biased, statistics, parts_of_query>;
+  using F = Forward<type, width, biased, statistics, folded>;
   args.tiles = int(parts(args.shape.longest_n, F::queries));
   const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
   launch("softmax_mma_forward", softmax_forward<F>, {dim3(unsigned(blocks)), F::threads, F::bytes},
@@ -502,18 +564,19 @@ void launch_forward(ForwardArgs args, Stream stream) {
 
 template <DType type, int width>
 void choose_forward(const ForwardArgs& args, Stream stream) {
-  constexpr int whole = type == DType::bf16 ? 3 : 2;  // parts that leave nothing to be seen
-  if (has_lines(args.folded) && args.to.want_all_bits()) {
-    launch_forward<type, width, true, true, whole>(args, stream);
-  } else if (has_lines(args.folded) && softmax_mma_parts(args.shape, args.folded) == 2) {
-    launch_forward<type, width, true, false, 2>(args, stream);
-  } else if (args.to.statistics()) {
-    launch_forward<type, width, true, true>(args, stream);
-  } else if (args.folded.key_bias.data || args.folded.key_mask.data) {
-    launch_forward<type, width, true, false>(args, stream);
-  } else {
-    launch_forward<type, width, false, false>(args, stream);
+  constexpr int whole = type == DType::bf16 ? 3 : 2;  // numbers that leave nothing to be seen
+  const bool biased = args.folded.key_bias.data || args.folded.key_mask.data;
+  if (has_lines(args.folded)) {
+    if (args.to.want_all_bits())
+      return launch_forward<type, width, true, true, whole>(args, stream);
+    if (softmax_mma_parts(args.shape, args.folded) == 2)
+      return launch_forward<type, width, true, false, 2>(args, stream);
+    return biased ? launch_forward<type, width, true, false, 1>(args, stream)
+                  : launch_forward<type, width, false, false, 1>(args, stream);
   }
+  if (args.to.statistics()) return launch_forward<type, width, true, true, 0>(args, stream);
+  biased ? launch_forward<type, width, true, false, 0>(args, stream)
+         : launch_forward<type, width, false, false, 0>(args, stream);
 }
 
 template <DType type>
@@ -552,8 +615,9 @@ bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Field& o
 }
 
 int softmax_mma_parts(const Shape& shape, const Folded& folded) {
-  static_cast<void>(shape);
-  return has_lines(folded) ? 2 : 1;
+  if (!has_lines(folded)) return 1;
+  // Floats may be large where scores are not.
+  return folded.q.dtype == DType::f32 || shape.longest_m <= 128 ? 2 : 1;
 }
 
 void softmax_mma_forward(const Shape& shape, const Folded& folded, const Rows& to, Stream stream) {

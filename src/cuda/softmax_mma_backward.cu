@@ -13,12 +13,12 @@ namespace {
 
 /// How a block goes about it: warps along keys and queries of the scores; along
 /// keys and columns of dk and dv; along queries and columns of dq.
-template <DType type_, int width_, bool biased_, int parts_>
+template <DType type_, int width_, bool biased_, Rest rest_>
 struct Backward {
   static constexpr DType type = type_;
   static constexpr int width = width_;
   static constexpr bool biased = biased_;
-  static constexpr int parts = parts_;  // of a query
+  static constexpr Rest rest = rest_;
   static constexpr int key_warps = 4, query_warps = width <= 64 ? 1 : 2;
   static constexpr int warps = key_warps * query_warps, threads = warps * warp;
   static constexpr int rows = width <= 128 ? 2 : 1;  // of 16 keys, a warp's
@@ -32,7 +32,8 @@ struct Backward {
   using Q = Tile<queries, width>;  // and of d_o
   using P = Tile<keys, queries>;   // and of ds
   static constexpr Address k_at = 0, v_at = K::bytes, q_at = 2 * K::bytes;
-  static constexpr Address stage = (1 + parts) * Q::bytes;  // q, d_o, what q's rounding left over
+  static constexpr Address stage =
+      (rest == Rest::always ? 3 : 2) * Q::bytes;  // q, d_o, what q's rounding left over
   static constexpr Address ds_at = q_at + 2 * stage;
   static constexpr Address p_at = ds_at + P::bytes;
   static constexpr Address rows_at = p_at + (query_warps > 1 ? P::bytes : 0);  // lse and delta
@@ -50,12 +51,9 @@ struct Stand {
   int part = int(threadIdx.x) / warp / B::key_warps;                // of queries and of columns
 };
 
-/// s = x y' over all columns: x (keys), y (queries) in several parts, two tiles apart
-template <class B, int parts>
-FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
-  FOCI_UNROLL
-  for (int i = 0; i < B::rows * B::span / 2; ++i)
-    s[i / (B::span / 2)][i / 4 % (B::span / 8)][i % 4] = 0;
+/// s += x y' over all columns: x (keys), y (queries)
+template <class B>
+FOCI_DEVICE void add_cross(typename B::Scores& s, Address x, Address y) {
   FOCI_UNROLL
   for (int step = 0; step < B::width / 16; ++step) {
     const Address x_here = B::K::beside(x, step), y_here = B::Q::beside(y, step);
@@ -63,10 +61,44 @@ FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
     FOCI_UNROLL
     for (int m = 0; m < B::rows; ++m) B::K::template operands<false>(a[m], x_here, 16 * m);
     FOCI_UNROLL
-    for (int i = 0; i < parts * B::span / 16; ++i) {
-      const int n = i / parts;
+    for (int n = 0; n < B::span / 16; ++n) {
       unsigned b[4];
-      B::Q::template operands<false>(b, y_here + i % parts * 2 * B::Q::bytes, 16 * n);
+      B::Q::template operands<false>(b, y_here, 16 * n);
+      FOCI_UNROLL
+      for (int m = 0; m < B::rows; ++m) {
+        multiply<B::type>(s[m][2 * n], a[m], b[0], b[1]);
+        multiply<B::type>(s[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// s = x y'
+template <class B>
+FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
+  FOCI_UNROLL
+  for (int i = 0; i < B::rows * B::span / 2; ++i)
+    s[i / (B::span / 2)][i / 4 % (B::span / 8)][i % 4] = 0;
+  add_cross<B>(s, x, y);
+}
+
+/// s += x rest', rest what the rounding of queries from `first` on left over: x (keys)
+template <class B>
+FOCI_DEVICE void add_rest(typename B::Scores& s, const GradientArgs& args, const KeyBlock& block,
+                          int h, int first, Address x) {
+  const QueryRest rest(args.folded, args.shape, block.at, block.s, h);
+#ifndef FOCI_EMULATED
+#pragma unroll 1
+#endif
+  for (int step = 0; step < B::width / 16; ++step) {
+    const Address x_here = B::K::beside(x, step);
+    unsigned a[B::rows][4];
+    FOCI_UNROLL
+    for (int m = 0; m < B::rows; ++m) B::K::template operands<false>(a[m], x_here, 16 * m);
+    FOCI_UNROLL
+    for (int n = 0; n < B::span / 16; ++n) {
+      unsigned b[4];
+      rest.right<B::type>(b, first + 16 * n + lane() / 4, 16 * step + 2 * (lane() % 4));
       FOCI_UNROLL
       for (int m = 0; m < B::rows; ++m) {
         multiply<B::type>(s[m][2 * n], a[m], b[0], b[1]);
@@ -211,7 +243,7 @@ struct KeySums {
 /// but dq.
 template <class B>
 FOCI_DEVICE void meet(KeySums<B>& sums, const GradientArgs& args, const KeyBlock& block,
-                      const Stand<B>& stand, int slot, int first_query) {
+                      const Stand<B>& stand, int slot, int h, int first_query) {
   const Address q = stand.memory + B::q_at + slot * B::stage, d_o = q + B::Q::bytes;
   const Address mine = B::K::along() + stand.key * B::K::panel * 2;
   const auto* lse =
@@ -223,8 +255,14 @@ FOCI_DEVICE void meet(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
     const int query = span + stand.part * B::span;
     const Address below = query * B::Q::panel * 2;
     typename B::Scores p, ds;
-    cross<B, B::parts>(p, stand.memory + B::k_at + mine, q + B::Q::across() + below);
-    cross<B, 1>(ds, stand.memory + B::v_at + mine, d_o + B::Q::across() + below);
+    cross<B>(p, stand.memory + B::k_at + mine, q + B::Q::across() + below);
+    if constexpr (B::rest == Rest::always)
+      add_cross<B>(p, stand.memory + B::k_at + mine, q + 2 * B::Q::bytes + B::Q::across() + below);
+    if constexpr (B::rest == Rest::seldom) {
+      if (__any_sync(~0u, is_loud<B::type>(lse[query + lane() % B::span])))
+        add_rest<B>(p, args, block, h, first_query + query, stand.memory + B::k_at + mine);
+    }
+    cross<B>(ds, stand.memory + B::v_at + mine, d_o + B::Q::across() + below);
     weigh<B>(p, lse + query, sums.bias, block.scale * log2_e);
     const int last = block.first + B::keys;
     if (last > block.at.M || last > args.shape.reach(block.at, first_query + query))
@@ -373,13 +411,13 @@ FOCI_DEVICE void walk(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
   const auto load = [&](int turn) {
     const int h = first_head + turn / count, from = (first + turn % count) * B::queries;
     const Address to = stand.memory + B::q_at + turn % 2 * B::stage;
-    load_tile<typename B::Q, B::threads>(
-        to, Lines::of(args.folded.q, at.b, h, at.q0, at.N, args.shape.D), from);
+    load_tile<typename B::Q, B::threads>(to, Lines::of(args.q, at.b, h, at.q0, at.N, args.shape.D),
+                                         from);
     load_tile<typename B::Q, B::threads>(
         to + B::Q::bytes, Lines::of(args.saved.d_o, at.b, h, at.q0, at.N, args.shape.E), from);
-    if (B::parts > 1)
+    if (B::rest == Rest::always)
       load_tile<typename B::Q, B::threads>(
-          to + 2 * B::Q::bytes, Lines::of(args.q_low, at.b, h, at.q0, at.N, args.shape.D), from);
+          to + 2 * B::Q::bytes, Lines::of(args.q_rest, at.b, h, at.q0, at.N, args.shape.D), from);
     commit_copies();
     return RowFacts<B>(args, at, h, from);
   };
@@ -396,7 +434,7 @@ FOCI_DEVICE void walk(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
     __syncthreads();
     const bool more = turn + 1 < count * heads;
     const RowFacts<B> next = more ? load(turn + 1) : RowFacts<B>(args, at, h, at.N);
-    meet<B>(sums, args, block, stand, turn % 2, tile * B::queries);
+    meet<B>(sums, args, block, stand, turn % 2, h, tile * B::queries);
     next.write((turn + 1) % 2);
     __syncthreads();
     if constexpr (B::query_warps > 1) share<B>(sums, stand, turn % 2);
@@ -432,9 +470,9 @@ __global__ void __launch_bounds__(B::threads) softmax_backward(GradientArgs args
 /// What a row is told before the products: delta = d_o . o, and its query made into what keys meet.
 /// A piece of 16 bytes a thread, neighbouring lanes a row.
 struct RowArgs {
-  GradientArgs all;  // folded as it was given
-  Field q[2];        // where the parts of queries go; absent: nowhere
-  int lanes;         // of a row, a power of 2
+  GradientArgs all;
+  Field q[2];  // where the parts of queries go; absent: nowhere
+  int lanes;   // of a row, a power of 2
   int has_delta;
 };
 
@@ -447,8 +485,7 @@ FOCI_DEVICE void write_query(const RowArgs& args, const Place& at, int s, int h,
   uint4 words[2];
   split<type, 2>(words, x[0]);
   FOCI_UNROLL
-  for (int part = 0; part < 2; ++part) {
-    if (!args.q[part]) continue;
+  for (int part = 0; part < 2 && args.q[part]; ++part) {
     auto* to = static_cast<std::uint16_t*>(args.q[part].data);
     *reinterpret_cast<uint4*>(to + args.q[part].offset(at.b, h, at.q0 + i, 8 * piece)) =
         words[part];
@@ -503,9 +540,9 @@ __global__ void __launch_bounds__(256) softmax_dq(GradientArgs args) {
   }
 }
 
-template <DType type, int width, bool biased, int parts_of_query = 1>
+template <DType type, int width, bool biased, Rest rest>
 void launch_backward(GradientArgs args, Stream stream) {
-  using B = Backward<type, width, biased, parts_of_query>;
+  using B = Backward<type, width, biased, rest>;
   args.tiles = int(parts(args.shape.longest_m, B::keys));
   const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.G * args.shape.sequences;
   launch("softmax_mma_backward", softmax_backward<B>,
@@ -514,12 +551,15 @@ void launch_backward(GradientArgs args, Stream stream) {
 
 template <DType type, int width>
 void choose_backward(const GradientArgs& args, Stream stream) {
-  if (args.q_low.data) {
-    launch_backward<type, width, true, 2>(args, stream);
-  } else if (args.folded.key_bias.data || args.folded.key_mask.data) {
-    launch_backward<type, width, true>(args, stream);
+  const bool biased = args.folded.key_bias.data || args.folded.key_mask.data;
+  if (args.q_rest.data) {
+    launch_backward<type, width, true, Rest::always>(args, stream);
+  } else if (args.folded.m.data) {
+    biased ? launch_backward<type, width, true, Rest::seldom>(args, stream)
+           : launch_backward<type, width, false, Rest::seldom>(args, stream);
   } else {
-    launch_backward<type, width, false>(args, stream);
+    biased ? launch_backward<type, width, true, Rest::none>(args, stream)
+           : launch_backward<type, width, false, Rest::none>(args, stream);
   }
 }
 
@@ -576,9 +616,10 @@ void prepare_rows(GradientArgs& args, const SoftmaxMmaScratch& scratch, bool has
   const DType type = args.folded.k.dtype;
   RowArgs rows{args, {}, 1, has_delta};
   const bool folds = has_lines(args.folded);
-  for (int part = 0; folds && part < softmax_mma_parts(shape, args.folded); ++part)
-    rows.q[part] = query_room(shape, type, scratch.q(part));
-  if (folds) args.folded.q = rows.q[0], args.q_low = rows.q[1];
+  args.q = args.folded.q;
+  if (folds) args.q = rows.q[0] = query_room(shape, type, scratch.q(0));
+  if (folds && softmax_mma_parts(shape, args.folded) == 2)
+    args.q_rest = rows.q[1] = query_room(shape, type, scratch.q(1));
   if (!folds && !has_delta) return;
   const int pieces = std::max(folds ? shape.D : 8, has_delta ? shape.E : 8) / 8;
   while (rows.lanes < pieces) rows.lanes *= 2;
@@ -603,7 +644,7 @@ bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Saved& s
 
 void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved& saved,
                           const Sinks& to, const SoftmaxMmaScratch& scratch, Stream stream) {
-  GradientArgs args{shape, folded, {}, saved, to};
+  GradientArgs args{.shape = shape, .folded = folded, .saved = saved, .to = to};
   args.width = softmax_mma_width(shape.D, shape.E);
   args.queries = accumulated_queries(args.width);
   args.dq_tiles = dq_tiles(shape);

@@ -3,14 +3,15 @@
 // the sums of dq lie, stores of pairs.
 #pragma once
 
-#include "cuda/softmax_tiles.cuh"
+#include "cuda/softmax_rest.cuh"
 
 namespace foci::cuda {
 
 struct GradientArgs {
   Shape shape;
-  Folded folded;  // q: 16 bits, m in it
-  Field q_low;    // (B,H,N,D) what the rounding of q left over, in 16 bits; or absent
+  Folded folded;      // as it was given
+  Field q = {};       // (B,H,N,D) what keys meet: q of folded, or m in it and rounded to 16 bits
+  Field q_rest = {};  // (B,H,N,D) what that rounding left over, in 16 bits, where it always shows
   Saved saved;
   Sinks to;
   float* dq =
@@ -43,6 +44,16 @@ FOCI_DEVICE float saved_lse(const GradientArgs& args, const Place& at, int h, in
   if (lse == nothing) return INFINITY;
   const Field& more = args.folded.row_bias;
   return more ? lse - more.load(at.b, h, token) : lse;
+}
+
+/// What becomes of that which rounding queries leaves over: there is none, it is added where a
+/// row's lse is loud, or to every score.
+enum class Rest { none, seldom, always };
+
+/// Whether scores of a row with this lse show that queries were rounded.
+template <DType type>
+FOCI_DEVICE bool is_loud(float lse) {
+  return fabsf(lse) * log2_e > loud<type> && lse != INFINITY;
 }
 
 /// By what dq of columns d and d + 1 is multiplied: c, and m where it goes to q.

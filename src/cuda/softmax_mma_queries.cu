@@ -8,20 +8,21 @@
 namespace foci::cuda {
 namespace {
 
-template <DType type_, int width_, bool biased_, bool deltas_, int parts_>
+template <DType type_, int width_, bool biased_, bool deltas_, Rest rest_>
 struct Queries {
   static constexpr DType type = type_;
   static constexpr int width = width_;
   static constexpr bool biased = biased_,
                         deltas = deltas_;  // delta instead of dq
-  static constexpr int parts = parts_;     // of a query
+  static constexpr Rest rest = rest_;
   static constexpr int warps = 4, threads = warps * warp;
   static constexpr int rows = width <= 128 ? 2 : 1;  // of 16 queries, a warp's
   static constexpr int queries = warps * rows * 16, keys = 32;
 
   using Q = Tile<queries, width>;  // and of d_o
   using K = Tile<keys, width>;     // and of values
-  static constexpr Address q_at = 0, d_o_at = parts * Q::bytes, k_at = d_o_at + Q::bytes;
+  static constexpr Address q_at = 0, d_o_at = Q::bytes, rest_at = 2 * Q::bytes;
+  static constexpr Address k_at = (rest == Rest::always ? 3 : 2) * Q::bytes;
   static constexpr Address stage = 2 * K::bytes, bias_at = k_at + 2 * stage;
   static constexpr std::size_t bytes = bias_at + 2 * keys * 4;
 
@@ -29,27 +30,59 @@ struct Queries {
   using Sums = float[rows][width / 8][4];
 };
 
-/// s = x y' over all columns: x (queries) in several parts, y (keys)
-template <class B, int parts>
-FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
-  FOCI_UNROLL
-  for (int i = 0; i < B::rows * B::keys / 2; ++i)
-    s[i / (B::keys / 2)][i / 4 % (B::keys / 8)][i % 4] = 0;
+/// s += x y' over all columns: x (queries), y (keys)
+template <class B>
+FOCI_DEVICE void add_cross(typename B::Scores& s, Address x, Address y) {
   FOCI_UNROLL
   for (int step = 0; step < B::width / 16; ++step) {
     const Address x_here = B::Q::beside(x, step), y_here = B::K::beside(y, step);
-    unsigned a[parts * B::rows][4];
+    unsigned a[B::rows][4];
     FOCI_UNROLL
-    for (int m = 0; m < parts * B::rows; ++m)
-      B::Q::template operands<false>(a[m], x_here + m / B::rows * B::Q::bytes, 16 * (m % B::rows));
+    for (int m = 0; m < B::rows; ++m) B::Q::template operands<false>(a[m], x_here, 16 * m);
     FOCI_UNROLL
     for (int n = 0; n < B::keys / 16; ++n) {
       unsigned b[4];
       B::K::template operands<false>(b, y_here, 16 * n);
       FOCI_UNROLL
-      for (int m = 0; m < parts * B::rows; ++m) {
-        multiply<B::type>(s[m % B::rows][2 * n], a[m], b[0], b[1]);
-        multiply<B::type>(s[m % B::rows][2 * n + 1], a[m], b[2], b[3]);
+      for (int m = 0; m < B::rows; ++m) {
+        multiply<B::type>(s[m][2 * n], a[m], b[0], b[1]);
+        multiply<B::type>(s[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// s = x y'
+template <class B>
+FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
+  FOCI_UNROLL
+  for (int i = 0; i < B::rows * B::keys / 2; ++i)
+    s[i / (B::keys / 2)][i / 4 % (B::keys / 8)][i % 4] = 0;
+  add_cross<B>(s, x, y);
+}
+
+/// s += rest y', rest what the rounding of queries from `first` on left over: y (keys)
+template <class B>
+FOCI_DEVICE void add_rest(typename B::Scores& s, const GradientArgs& args, const Place& at,
+                          int sequence, int h, int first, Address y) {
+  const QueryRest rest(args.folded, args.shape, at, sequence, h);
+#ifndef FOCI_EMULATED
+#pragma unroll 1
+#endif
+  for (int step = 0; step < B::width / 16; ++step) {
+    const Address y_here = B::K::beside(y, step);
+    unsigned a[B::rows][4];
+    FOCI_UNROLL
+    for (int m = 0; m < B::rows; ++m)
+      rest.left<B::type>(a[m], first + 16 * m + lane() / 4, 16 * step + 2 * (lane() % 4), 1);
+    FOCI_UNROLL
+    for (int n = 0; n < B::keys / 16; ++n) {
+      unsigned b[4];
+      B::K::template operands<false>(b, y_here, 16 * n);
+      FOCI_UNROLL
+      for (int m = 0; m < B::rows; ++m) {
+        multiply<B::type>(s[m][2 * n], a[m], b[0], b[1]);
+        multiply<B::type>(s[m][2 * n + 1], a[m], b[2], b[3]);
       }
     }
   }
@@ -74,6 +107,14 @@ struct RowFacts {
     }
   }
 };
+
+template <class B>
+FOCI_DEVICE bool any_loud(const RowFacts<B>& row) {
+  bool any = false;
+  FOCI_UNROLL
+  for (int i = 0; i < 2 * B::rows; ++i) any = any || is_loud<B::type>(row.lse[i]);
+  return __any_sync(~0u, any);
+}
 
 /// Scores become weights.
 template <class B>
@@ -146,7 +187,7 @@ FOCI_DEVICE void write_deltas(const GradientArgs& args, const Place& at, int h, 
 
 /// Every tile of keys that queries first.. of head h see.
 template <class B>
-FOCI_DEVICE void walk(typename B::Sums& dq, const GradientArgs& args, const Place& at, int h,
+FOCI_DEVICE void walk(typename B::Sums& dq, const GradientArgs& args, const Place& at, int h, int s,
                       int first, float scale) {
   const int g = args.shape.key_head(h), thread = int(threadIdx.x);
   const int mine = thread / warp * 16 * B::rows;
@@ -167,11 +208,10 @@ FOCI_DEVICE void walk(typename B::Sums& dq, const GradientArgs& args, const Plac
     commit_copies();
   };
   load_tile<typename B::Q, B::threads>(
-      memory + B::q_at, Lines::of(args.folded.q, at.b, h, at.q0, at.N, args.shape.D), first);
-  if (B::parts > 1)
-    load_tile<typename B::Q, B::threads>(memory + B::q_at + B::Q::bytes,
-                                         Lines::of(args.q_low, at.b, h, at.q0, at.N, args.shape.D),
-                                         first);
+      memory + B::q_at, Lines::of(args.q, at.b, h, at.q0, at.N, args.shape.D), first);
+  if (B::rest == Rest::always)
+    load_tile<typename B::Q, B::threads>(
+        memory + B::rest_at, Lines::of(args.q_rest, at.b, h, at.q0, at.N, args.shape.D), first);
   load_tile<typename B::Q, B::threads>(
       memory + B::d_o_at, Lines::of(args.saved.d_o, at.b, h, at.q0, at.N, args.shape.E), first);
   if (tiles > 0) load(0);
@@ -183,9 +223,14 @@ FOCI_DEVICE void walk(typename B::Sums& dq, const GradientArgs& args, const Plac
     if (tile + 1 < tiles) load(tile + 1);
     const Address k = memory + B::k_at + tile % 2 * B::stage;
     typename B::Scores p, da;
-    cross<B, B::parts>(p, q, k + B::K::across());
+    cross<B>(p, q, k + B::K::across());
+    if constexpr (B::rest == Rest::always)
+      add_cross<B>(p, q + B::rest_at - B::q_at, k + B::K::across());
+    if constexpr (B::rest == Rest::seldom) {
+      if (any_loud<B>(row)) add_rest<B>(p, args, at, s, h, first + mine, k + B::K::across());
+    }
     weigh<B>(p, row, bias + tile % 2 * B::keys, scale * log2_e, tile * B::keys);
-    cross<B, 1>(da, q + B::d_o_at - B::q_at, k + B::K::bytes + B::K::across());
+    cross<B>(da, q + B::d_o_at - B::q_at, k + B::K::bytes + B::K::across());
     if constexpr (B::deltas) {
       add_deltas<B>(row, p, da);
     } else {
@@ -208,7 +253,7 @@ __global__ void __launch_bounds__(B::threads) softmax_queries(GradientArgs args)
   for (int i = 0; i < B::rows * B::width / 2; ++i)
     dq[i / (B::width / 2)][i / 4 % (B::width / 8)][i % 4] = 0;
   const float scale = scale_of(args.folded, shape, s, shape.key_head(h));
-  walk<B>(dq, args, at, h, first, scale);
+  walk<B>(dq, args, at, h, s, first, scale);
   if (B::deltas) return;
   const int mine = first + int(threadIdx.x) / warp * 16 * B::rows + lane() / 4;
   FOCI_UNROLL
@@ -222,9 +267,9 @@ __global__ void __launch_bounds__(B::threads) softmax_queries(GradientArgs args)
   }
 }
 
-template <DType type, int width, bool biased, bool deltas, int parts_of_query = 1>
+template <DType type, int width, bool biased, bool deltas, Rest rest>
 void launch_queries(GradientArgs args, Stream stream) {
-  using B = Queries<type, width, biased, deltas, parts_of_query>;
+  using B = Queries<type, width, biased, deltas, rest>;
   args.tiles = int(parts(args.shape.longest_n, B::queries));
   const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
   launch("softmax_mma_queries", softmax_queries<B>, {dim3(unsigned(blocks)), B::threads, B::bytes},
@@ -233,15 +278,17 @@ void launch_queries(GradientArgs args, Stream stream) {
 
 template <DType type, int width>
 void choose_queries(const GradientArgs& args, bool deltas, Stream stream) {
-  if (args.q_low.data) {
-    deltas ? launch_queries<type, width, true, true, 2>(args, stream)
-           : launch_queries<type, width, true, false, 2>(args, stream);
+  if (args.q_rest.data) {
+    deltas ? launch_queries<type, width, true, true, Rest::always>(args, stream)
+           : launch_queries<type, width, true, false, Rest::always>(args, stream);
   } else if (deltas) {
-    launch_queries<type, width, true, true>(args, stream);
+    launch_queries<type, width, true, true, Rest::none>(args, stream);
+  } else if (args.folded.m.data) {
+    launch_queries<type, width, true, false, Rest::seldom>(args, stream);
   } else if (args.folded.key_bias.data || args.folded.key_mask.data) {
-    launch_queries<type, width, true, false>(args, stream);
+    launch_queries<type, width, true, false, Rest::none>(args, stream);
   } else {
-    launch_queries<type, width, false, false>(args, stream);
+    launch_queries<type, width, false, false, Rest::none>(args, stream);
   }
 }
 
@@ -264,7 +311,7 @@ void choose_width(const GradientArgs& args, bool deltas, Stream stream) {
 }
 
 void choose_type(const GradientArgs& args, bool deltas, Stream stream) {
-  if (args.folded.q.dtype == DType::bf16) {
+  if (args.folded.k.dtype == DType::bf16) {
     choose_width<DType::bf16>(args, deltas, stream);
   } else {
     choose_width<DType::f16>(args, deltas, stream);

@@ -9,7 +9,8 @@ namespace foci::cuda {
 namespace {
 
 constexpr int most_spans = 32;     // of a sequence
-constexpr int enough_spans = 192;  // of all: fewer would leave a GPU idle
+constexpr int many_lines = 192;    // that keep a GPU busy, a block each
+constexpr int enough_spans = 528;  // of all where lines are fewer
 constexpr int least_tokens = 128;  // of such a span
 constexpr int prefix_chunk = 32;   // rows of a block under prefix
 constexpr int row_threads = 128;   // of such a block
@@ -21,10 +22,65 @@ FOCI_DEVICE T term_of(const Terms& of, T x, T y) {
   return of.y ? fabs(x - y) : x;
 }
 
+/// Whether Walk serves the terms.
+FOCI_DEVICE bool walks(const Terms& of) {
+  return of.y && !of.mask && of.x.dtype == of.y.dtype &&
+         (of.x.dtype == DType::bf16 || of.x.dtype == DType::f16);
+}
+
+/// |x - y| of 16-bit numbers of every step-th token from `first` on: pointers and a type that are
+/// known beforehand, for addresses and conversions take longer than sums.
+template <DType type>
+struct Walk {
+  const std::uint16_t *x, *y;
+  std::int64_t step_x, step_y;
+
+  FOCI_DEVICE Walk(const Terms& of, const Terms::Span& at, int head, int first, int d, int step)
+      : x(static_cast<const std::uint16_t*>(of.x.data) +
+          of.x.offset(at.b, head, at.first + first, d)),
+        y(static_cast<const std::uint16_t*>(of.y.data) +
+          of.y.offset(at.b, head, at.first + first, d)),
+        step_x(of.x.strides[2] * step),
+        step_y(of.y.strides[2] * step) {}
+
+  FOCI_DEVICE float operator()(int n) const {
+    return fabsf(wide_of(x[n * step_x], type) - wide_of(y[n * step_y], type));
+  }
+  /// total += those of eight columns of `count` tokens.
+  FOCI_DEVICE void add_all(double (&total)[8], int count) const {
+    for (int begin = 0; begin < count; begin += batch) {
+      uint4 from[2][batch];
+      FOCI_UNROLL
+      for (int n = 0; n < batch; ++n) {
+        const int at = min(begin + n, count - 1);
+        from[0][n] = *reinterpret_cast<const uint4*>(x + at * step_x);
+        from[1][n] = *reinterpret_cast<const uint4*>(y + at * step_y);
+      }
+      float sum[8] = {};
+      FOCI_UNROLL
+      for (int n = 0; n < batch; ++n) {
+        float a[8], b[8];
+        unpack(a, from[0][n], type);
+        unpack(b, from[1][n], type);
+        FOCI_UNROLL
+        for (int w = 0; w < 8 && begin + n < count; ++w) sum[w] += fabsf(a[w] - b[w]);
+      }
+      FOCI_UNROLL
+      for (int w = 0; w < 8; ++w) total[w] += double(sum[w]);
+    }
+  }
+};
+
 /// total += the terms of tokens first, first + step, .. below last, in columns d ..
 template <int W>
 FOCI_DEVICE void add_terms(double (&total)[W], const Terms& of, const Terms::Span& at, int head,
                            int d, int first, int last, int step) {
+  if constexpr (W == 8) {
+    const int count = (last - first + step - 1) / step;
+    if (walks(of) && of.x.dtype == DType::bf16)
+      return Walk<DType::bf16>(of, at, head, first, d, step).add_all(total, count);
+    if (walks(of)) return Walk<DType::f16>(of, at, head, first, d, step).add_all(total, count);
+  }
   for (int j = first; j < last; j += batch * step) {
     float x[batch][W], y[batch][W];
     std::int64_t in_x[batch], in_y[batch];
@@ -69,6 +125,24 @@ FOCI_DEVICE int count_tokens(const Terms& of, const Terms::Span& at, int first, 
   return count;
 }
 
+/// Sums of the threads that have the same columns, in `partial`: (.., width * W) of the warps or of
+/// the groups; how many there are is returned. All threads get there.
+template <int W>
+FOCI_DEVICE int join_threads(double (&total)[W], const Columns& my, double* partial) {
+  const bool by_warps = warp % my.width == 0;
+  for (int step = my.width; by_warps && step < warp; step *= 2) {
+    FOCI_UNROLL
+    for (int w = 0; w < W; ++w) total[w] += __shfl_xor_sync(~0u, total[w], step);
+  }
+  const int part = by_warps ? int(threadIdx.x) / warp : my.group;
+  if (by_warps ? lane() < my.width : my.works()) {
+    FOCI_UNROLL
+    for (int w = 0; w < W; ++w) partial[(part * my.width + my.column) * W + w] = total[w];
+  }
+  __syncthreads();
+  return by_warps ? line_threads / warp : my.groups;
+}
+
 /// A block a chunk: every group of threads sums some of its tokens, then the groups are summed. A
 /// block that has the whole line finishes it.
 template <int W>
@@ -79,6 +153,8 @@ __global__ void __launch_bounds__(line_threads) sum_spans(TokenMean mean) {
   const int first = c * mean.chunk, last = min(first + mean.chunk, at.count);
   const Columns my = Columns::of(D, W);
   auto* partial = reinterpret_cast<double*>(shared_memory());  // (groups, width * W)
+  double* means = partial + line_threads * W;                  // (D)
+  const int count = mean.of.mask ? count_tokens(mean.of, at, first, last) : max(last - first, 0);
   for (int begin = 0; begin < D; begin += my.width * W) {
     const int d = begin + my.column * W, wide = min(my.width * W, D - begin);
     double total[W] = {};
@@ -87,27 +163,23 @@ __global__ void __launch_bounds__(line_threads) sum_spans(TokenMean mean) {
     } else if (my.works() && d < D) {
       add_terms<W>(total, mean.of, at, head, d, first + my.group, last, my.groups);
     }
-    FOCI_UNROLL
-    for (int w = 0; w < W && my.works(); ++w)
-      partial[(my.group * my.width + my.column) * W + w] = total[w];
-    __syncthreads();
+    const int joined = join_threads<W>(total, my, partial);
     for (int x = int(threadIdx.x); x < wide; x += line_threads) {
       double sum = 0;
-      for (int group = 0; group < my.groups; ++group) sum += partial[group * my.width * W + x];
-      mean.sum(s, head, c)[begin + x] = sum;
+      for (int part = 0; part < joined; ++part) sum += partial[part * my.width * W + x];
+      if (mean.chunks > 1) mean.sum(s, head, c)[begin + x] = sum;
+      means[begin + x] = count > 0 ? sum / double(count) : 0.0;
     }
     __syncthreads();
   }
-  if (threadIdx.x < warp) {
-    const int count = count_tokens(mean.of, at, first, last);
+  if (mean.chunks > 1) {
     if (threadIdx.x == 0) *mean.count(s, head, c) = count;
-  }
-  if (mean.chunks > 1) return;
-  __syncthreads();
-  if (mean.wide) {
-    finish_line(mean, s, head, partial, true);
+  } else if (mean.wide) {
+    normalize_line(mean, s, head, means, count);
   } else {
-    finish_line(mean, s, head, reinterpret_cast<float*>(partial), true);
+    auto* line = reinterpret_cast<float*>(partial);  // (D)
+    for (int d = int(threadIdx.x); d < D; d += line_threads) line[d] = float(means[d]);
+    normalize_line(mean, s, head, line, count);
   }
 }
 
@@ -176,7 +248,14 @@ template <class T>
 __global__ void __launch_bounds__(row_threads) finish_lines(TokenMean mean) {
   auto* line = reinterpret_cast<T*>(shared_memory());  // (D)
   const int s = int(blockIdx.x) / mean.of.heads, head = int(blockIdx.x) % mean.of.heads;
-  finish_line(mean, s, head, line, true);
+  int counted = 0;
+  for (int c = 0; c < mean.chunks; ++c) counted += mean.count(s, head, 0)[c];
+  for (int d = int(threadIdx.x); d < mean.D; d += row_threads) {
+    double sum = 0;
+    for (int c = 0; c < mean.chunks; ++c) sum += mean.sum(s, head, c)[d];
+    line[d] = counted > 0 ? T(sum / double(counted)) : T(0);
+  }
+  normalize_line(mean, s, head, line, counted);
 }
 
 /// Which rows of a sequence and head a block works on under prefix.
@@ -196,9 +275,10 @@ struct Rows32 {
 };
 
 /// Running means of column d at the block's rows, into lines (rows, D); counts into counted.
-template <class T>
+/// term(j) is that of token j.
+template <class T, class Term>
 FOCI_DEVICE void run_column(const TokenMean& mean, const Rows32& rows, int d, T* lines,
-                            int* counted) {
+                            int* counted, const Term& term) {
   const Terms::Span at = mean.of.span(mean.shape, rows.s);
   const int t0 = at.ahead + rows.first, t1 = at.ahead + rows.last, D = mean.D;
   const int c = max(t0, 0) / mean.chunk;
@@ -209,18 +289,46 @@ FOCI_DEVICE void run_column(const TokenMean& mean, const Rows32& rows, int d, T*
     lines[i * D + d] = 0;
     if (d == 0) counted[i] = 0;
   }
-  for (int j = c * mean.chunk; j < t1; ++j) {
-    const int token = at.first + j;
-    const T x = number_at<T>(mean.of.x, mean.of.x.offset(at.b, rows.head, token, d));
-    const T y = mean.of.y ? T(mean.of.y.load(at.b, rows.head, token, d)) : T(0);
-    if (mean.of.counts(at, j)) {
-      sum += double(term_of(mean.of, x, y));
-      ++count;
+  constexpr int at_once = 16;
+  for (int begin = c * mean.chunk; begin < t1; begin += at_once) {
+    T some[at_once];
+    FOCI_UNROLL
+    for (int n = 0; n < at_once; ++n) some[n] = term(min(begin + n, t1 - 1));
+    FOCI_UNROLL
+    for (int n = 0; n < at_once; ++n) {
+      const int j = begin + n;
+      if (j >= t1) break;
+      if (mean.of.counts(at, j)) {
+        sum += double(some[n]);
+        ++count;
+      }
+      if (j < t0) continue;
+      // Floats: rounded twice, which costs a unit in the last place, and no division in double.
+      lines[(j - t0) * D + d] = count > 0 ? T(sum) / T(count) : T(0);
+      if (d == 0) counted[j - t0] = count;
     }
-    if (j < t0) continue;
-    lines[(j - t0) * D + d] = count > 0 ? T(sum / double(count)) : T(0);
-    if (d == 0) counted[j - t0] = count;
   }
+}
+
+/// The same with the terms of any type.
+template <class T>
+FOCI_DEVICE void run_column(const TokenMean& mean, const Rows32& rows, int d, T* lines,
+                            int* counted) {
+  const Terms& of = mean.of;
+  const Terms::Span at = of.span(mean.shape, rows.s);
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (walks(of) && of.x.dtype == DType::bf16)
+      return run_column(mean, rows, d, lines, counted,
+                        Walk<DType::bf16>(of, at, rows.head, 0, d, 1));
+    if (walks(of))
+      return run_column(mean, rows, d, lines, counted,
+                        Walk<DType::f16>(of, at, rows.head, 0, d, 1));
+  }
+  run_column(mean, rows, d, lines, counted, [&](int j) {
+    const T x = number_at<T>(of.x, of.x.offset(at.b, rows.head, at.first + j, d));
+    const T y = of.y ? T(of.y.load(at.b, rows.head, at.first + j, d)) : T(0);
+    return term_of(of, x, y);
+  });
 }
 
 /// m of 32 rows: a thread walks down a column, then a warp normalises a row.
@@ -318,8 +426,8 @@ void TokenMean::take(metric::Arena& arena, const metric::Problem& problem, const
   prefix = problem.scope == Scope::prefix;
   D = shape.D;
   const int heads = of.heads, tokens = of.of_queries ? shape.longest_n : shape.longest_m;
-  const int spans =
-      std::clamp(int(parts(enough_spans, std::max(shape.sequences * heads, 1))), 1, most_spans);
+  const int all = std::max(shape.sequences * heads, 1);
+  const int spans = all >= many_lines ? 1 : std::min(int(parts(enough_spans, all)), most_spans);
   chunk = prefix ? prefix_chunk : std::max(least_tokens, int(parts(std::max(tokens, 1), spans)));
   chunks = std::max(1, int(parts(tokens, chunk)));
   const int backward_chunks = back && prefix ? int(parts(shape.longest_n, prefix_chunk)) : 0;
@@ -344,7 +452,9 @@ void TokenMean::sum_up(Stream stream) const {
              *this);
     } else {
       launch("token mean", sum_spans<W>,
-             {{row_blocks(*this, chunks)}, {line_threads}, line_threads * W * sizeof(double)},
+             {{row_blocks(*this, chunks)},
+              {line_threads},
+              (line_threads * W + std::size_t(D)) * sizeof(double)},
              stream, *this);
     }
   });

@@ -129,33 +129,24 @@ FOCI_DEVICE T flat_of(const T* line, int D, T by) {
   return sum / T(D);
 }
 
-/// m of a sequence and head from its sums into `line`, D numbers in shared memory; by all threads
-/// of a block. One block of several that ask for the same line writes it.
+/// m of a sequence and head from its mean in `line`, D numbers in shared memory that every thread
+/// has written some of; by all threads of a block.
 template <class T>
-FOCI_DEVICE void finish_line(const TokenMean& mean, int s, int head, T* line, bool writes) {
+FOCI_DEVICE void normalize_line(const TokenMean& mean, int s, int head, const T* line,
+                                int counted) {
   const int D = mean.D, thread = int(threadIdx.x), threads = int(blockDim.x);
   const std::int64_t row = std::int64_t(s) * mean.of.heads + head;
-  int counted = 0;
-  for (int c = 0; c < mean.chunks; ++c) counted += mean.count(s, head, 0)[c];
-  for (int d = thread; d < D; d += threads) {
-    double sum = 0;
-    for (int c = 0; c < mean.chunks; ++c) sum += mean.sum(s, head, c)[d];
-    line[d] = counted > 0 ? T(sum / double(counted)) : T(0);
-  }
   __syncthreads();
   const T by = divisor_of(mean.normalize, line, D, counted);
   const T all = mean.flat ? flat_of(line, D, by) : T(0);
-  __syncthreads();
   for (int d = thread; d < D; d += threads) {
     const T m = by == 0 ? T(1) : line[d] / by;
-    line[d] = mean.flat ? all : m;
-    if (writes) mean.write(line[d], m, row, d, {s, head, 0});
+    mean.write(mean.flat ? all : m, m, row, d, {s, head, 0});
   }
-  if (writes && thread == 0 && mean.by) {
+  if (thread == 0 && mean.by) {
     mean.by[row] = float(by);
     mean.counted[row] = counted;
   }
-  __syncthreads();
 }
 
 }  // namespace foci::cuda

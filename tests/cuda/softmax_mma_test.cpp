@@ -251,10 +251,11 @@ TEST(CudaSoftmaxMma, folds_queries) {
                    .m_heads = 1});
       expect_rule({.c = {"", 1, 1, 1, 9, 2, 24, 40}, .dtype = dtype, .lines = lines});
     }
-    expect_rule({.c = {"", 1, 2, 2, 65, 150, 32, 32, Masked::holes},
-                 .size = 20,
-                 .lines = lines,
-                 .m_heads = 2});
+    for (const double size : {2.0, 3.0, 20.0})
+      expect_rule({.c = {"", 1, 2, 2, 65, 150, 32, 32, Masked::holes},
+                   .size = size,
+                   .lines = lines,
+                   .m_heads = 2});
   }
 }
 
