@@ -36,6 +36,7 @@ struct VerbPage {
   std::string_view word;  ///< a word of its own after the verb, "bash|zsh|fish"; empty = none
   std::string_view word_means;
   std::vector<std::string_view> notes;  ///< paragraphs after the flags
+  std::string_view second = {};         ///< another word after the first, "NAME"; empty = none
 };
 
 /// In the order they are shown; `manual` is the last and is not listed in --help.

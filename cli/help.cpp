@@ -77,8 +77,11 @@ std::vector<std::string_view> groups_of(const VerbPage& page) {
 }
 
 std::string usage_of(const VerbPage& page) {
-  return fmt::format("foci {}{}{}", page.name, page.word.empty() ? "" : " ", page.word) +
-         " [FLAGS]";
+  std::string usage = fmt::format("foci {}", page.name);
+  for (const std::string_view word : {page.word, page.second}) {
+    if (!word.empty()) usage += fmt::format(" {}", word);
+  }
+  return usage + " [FLAGS]";
 }
 
 int run(const Help& verb) {

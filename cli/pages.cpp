@@ -233,6 +233,29 @@ VerbPage compare_page() {
           {}};
 }
 
+VerbPage data_page() {
+  return {
+      "data",
+      "Lists, fetches, shows and makes data sets.",
+      {{"what is known, and where it comes from", "foci data list"},
+       {"Fashion-MNIST into data/fashion-mnist", "foci data get fashion-mnist"},
+       {"classes, counts and sizes, and 24 samples as a picture",
+        "foci data show data/fashion-mnist --sheet sheet.png"},
+       {"images when nothing is there", "foci data make images --out data/made --seed 1"}},
+      together({{{"out", "FILE", "data/NAME", tensor_group, "folder that get and make fill"},
+                 {"split", "train|valid|test", "all there are", tensor_group, "what show shows"},
+                 {"count", "COUNT", "24 shown; make knows", tensor_group,
+                  "samples to show, or to make for training"},
+                 {"sheet", "FILE", "", tensor_group, "PNG file that show writes samples into"},
+                 {"check", "", "", tensor_group, "show reads every sample once"}},
+                common_flags()}),
+      "list|get|show|make",
+      "what to do; list when it is left out",
+      {"The second word is a set's name for get, what to make for make, and a folder for show. "
+       "get checks every file against its SHA-256 before it is put in place."},
+      "[NAME|FOLDER]"};
+}
+
 VerbPage completion_page() {
   return {"completion",
           "Prints a script that teaches your shell to complete foci's verbs, flags and values.",
@@ -268,9 +291,9 @@ VerbPage manual_page() {
 }  // namespace
 
 const std::vector<VerbPage>& verb_pages() {
-  static const std::vector<VerbPage> pages = {info_page(),  attend_page(),  check_page(),
-                                              bench_page(), compare_page(), completion_page(),
-                                              help_page(),  manual_page()};
+  static const std::vector<VerbPage> pages = {info_page(),       attend_page(),  check_page(),
+                                              bench_page(),      compare_page(), data_page(),
+                                              completion_page(), help_page(),    manual_page()};
   return pages;
 }
 

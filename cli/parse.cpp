@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace foci::cli {
@@ -201,6 +202,45 @@ Compare compare_of(const Words& words) {
           .causal = is_on(words, "causal")};
 }
 
+Data::Action action_of(const std::string& word) {
+  using Action = Data::Action;
+  static const std::map<std::string, Action> actions = {
+      {"list", Action::list}, {"get", Action::get}, {"show", Action::show}, {"make", Action::make}};
+  if (word.empty()) return Action::list;
+  const auto found = actions.find(word);
+  if (found != actions.end()) return found->second;
+  const auto words = choices(find_verb("data")->word);
+  throw Misuse(fmt::format("data cannot '{}'{}", shown(word), suggestion(word, words)),
+               "one of " + listed(words));
+}
+
+Verb data_of(const Called& called) {
+  using Action = Data::Action;
+  const Words& words = called.words;
+  Data verb{.common = common_of(words),
+            .action = action_of(called.word),
+            .name = called.second,
+            .out = text_or(words, "out", ""),
+            .split = {},
+            .count = {},
+            .sheet = text_or(words, "sheet", ""),
+            .check = is_on(words, "check")};
+  if (words.count("count") > 0) verb.count = to_count(words.at("count"));
+  const std::string split = text_or(words, "split", "");
+  for (const auto known : {data::Split::train, data::Split::valid, data::Split::test}) {
+    if (split == data::name_of(known)) verb.split = known;
+  }
+  if (verb.action == Action::list && !verb.name.empty()) {
+    throw Misuse(fmt::format("data list does not know what to do with '{}'", shown(verb.name)));
+  }
+  if (verb.action != Action::list && verb.name.empty()) {
+    throw Misuse(fmt::format("data {} needs {}", called.word,
+                             verb.action == Action::show ? "the path of a set" : "a name"),
+                 "foci data list shows what there is");
+  }
+  return verb;
+}
+
 Verb completion_of(const std::string& word) {
   const auto shells = choices(find_verb("completion")->word);
   if (std::find(shells.begin(), shells.end(), word) != shells.end()) return Completion{word};
@@ -227,6 +267,7 @@ Verb parse(const std::vector<std::string>& arguments) {
   if (called.verb == "check") return check_of(called.words);
   if (called.verb == "bench") return bench_of(called.words);
   if (called.verb == "compare") return compare_of(called.words);
+  if (called.verb == "data") return data_of(called);
   if (called.verb == "completion") return completion_of(called.word);
   if (called.verb == "manual") return Manual{};
   if (called.verb == "help") return help_of(called.word);

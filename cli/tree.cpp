@@ -111,12 +111,17 @@ Words words_of(const VerbPage& page, const CLI::App& verb) {
 
 Called call_of_verb(const CLI::App& verb) {
   const VerbPage& page = *find_verb(verb.get_name());
-  Called called{.verb = std::string(page.name), .word = {}, .words = {}};
-  if (verb.count("--help") > 0) return {.verb = "help", .word = called.verb, .words = {}};
+  Called called{.verb = std::string(page.name), .word = {}, .second = {}, .words = {}};
+  if (verb.count("--help") > 0)
+    return {.verb = "help", .word = called.verb, .second = {}, .words = {}};
   called.words = words_of(page, verb);
   std::vector<std::string> others = verb.remaining();
   if (!page.word.empty() && !others.empty() && !looks_like_flag(others[0])) {
     called.word = others[0];
+    others.erase(others.begin());
+  }
+  if (!page.second.empty() && !others.empty() && !looks_like_flag(others[0])) {
+    called.second = others[0];
     others.erase(others.begin());
   }
   if (!others.empty()) {
@@ -138,8 +143,9 @@ Called read_call(const std::vector<std::string>& arguments) {
   }
   const auto verbs = tree->get_subcommands();
   if (verbs.empty()) {
-    if (tree->count("--version") > 0) return {.verb = "version", .word = {}, .words = {}};
-    if (tree->count("--help") > 0) return {.verb = "help", .word = {}, .words = {}};
+    if (tree->count("--version") > 0)
+      return {.verb = "version", .word = {}, .second = {}, .words = {}};
+    if (tree->count("--help") > 0) return {.verb = "help", .word = {}, .second = {}, .words = {}};
     const auto others = tree->remaining();
     if (!others.empty()) refuse_verb(others[0]);
     throw Misuse("no verb given",

@@ -7,6 +7,7 @@
 #include "cli/problem.hpp"
 
 #include <foci/call.hpp>
+#include <foci/data.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -88,6 +89,18 @@ struct Compare {
   bool causal = false;
 };
 
+struct Data {
+  enum class Action { list, get, show, make };
+  Common common;
+  Action action = Action::list;
+  std::string name;  ///< of a set, or a path
+  std::string out;   ///< folder to fill; empty = data/NAME
+  std::optional<data::Split> split;
+  std::optional<std::int64_t> count;
+  std::string sheet;  ///< PNG file for samples
+  bool check = false;
+};
+
 struct Completion {
   std::string shell;
 };
@@ -97,7 +110,8 @@ struct Help {
 };
 struct Version {};
 
-using Verb = std::variant<Info, Attend, Check, Bench, Compare, Completion, Manual, Help, Version>;
+using Verb =
+    std::variant<Info, Attend, Check, Bench, Compare, Data, Completion, Manual, Help, Version>;
 
 /// `arguments` without the program's name. Reads no file; throws Misuse and nothing else.
 Verb parse(const std::vector<std::string>& arguments);
@@ -109,6 +123,7 @@ int run(const Attend&);
 int run(const Check&);
 int run(const Bench&);
 int run(const Compare&);
+int run(const Data&);
 int run(const Completion&);
 int run(const Manual&);
 int run(const Help&);

@@ -5,7 +5,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/foci)
 
-install(TARGETS foci EXPORT fociTargets FILE_SET HEADERS)
+install(TARGETS foci foci_data EXPORT fociTargets FILE_SET HEADERS)
 install(EXPORT fociTargets NAMESPACE foci:: DESTINATION ${package})
 if(FOCI_HAS_TORCH)
   install(TARGETS foci_torch EXPORT fociTorchTargets)

@@ -121,6 +121,21 @@ Changes shape_changes() {
   };
 }
 
+Changes data_changes() {
+  const std::string made = folder().file("made-images");
+  EXPECT_EQ(run_foci({"data", "make", "images", "--out", made, "--count", "10"}).status, 0);
+  const Words show = {"show", made, "--json"};
+  const Words make = {"make", "images", "--out", folder().file("more-images"), "--json"};
+  return {
+      {"out", {make, {"--out", folder().file("other-images")}}},
+      {"split", {show, {"--split", "test"}}},
+      {"count", {make, {"--count", "7"}}},
+      {"sheet", {show, {"--sheet", folder().file("no/sheet.png")}}},
+      {"check", {show, {"--check"}}},
+      {"seed", {make, {"--seed", "3"}}},
+  };
+}
+
 Changes each_with(const std::string& flag, Changes changes) {
   for (auto& [name, change] : changes) change.before = change.before + Words{flag};
   return changes;
@@ -175,13 +190,14 @@ std::map<std::string, Verb> verbs() {
     add(all[verb].changes, each_with("--json", mechanism_changes()));
     add(all[verb].changes, shape_changes());
   }
+  all["data"] = {{"data"}, data_changes()};
   all["compare"] = {{"compare", "--shape", "1,2,9,4"},
                     {{"seed", {{"--json"}, {"--seed", "4"}}},
                      {"causal", {{"--json"}, {"--causal"}}},
                      {"backend", {{}, {"--backend", "cuda"}}},
                      {"dtype", {{"--json"}, {"--dtype", "bf16"}}}}};
   add(all["compare"].changes, shape_changes());
-  for (const char* verb : {"info", "attend", "check", "bench", "compare"}) {
+  for (const char* verb : {"info", "attend", "check", "bench", "compare", "data"}) {
     add(all[verb].changes, common_changes());
   }
   all["completion"] = {{"completion", "bash"}, {{"help", {{}, {"--help"}}}}};
@@ -209,7 +225,7 @@ TEST_P(Flags, EachChangesSomething) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Verbs, Flags,
-                         testing::Values("info", "attend", "check", "bench", "compare",
+                         testing::Values("info", "attend", "check", "bench", "compare", "data",
                                          "completion", "help", "manual"));
 
 TEST(Flags, WithoutAChangeNothingChanges) {
@@ -221,7 +237,7 @@ TEST(Flags, WithoutAChangeNothingChanges) {
 }
 
 TEST(Flags, EveryVerbTakesTheCommonOnes) {
-  for (const char* name : {"info", "attend", "check", "bench", "compare"}) {
+  for (const char* name : {"info", "attend", "check", "bench", "compare", "data"}) {
     std::set<std::string> flags;
     for (const foci::cli::Flag& flag : foci::cli::find_verb(name)->flags) flags.emplace(flag.name);
     for (const char* flag : {"json", "quiet", "seed", "threads", "device"}) {

@@ -30,7 +30,8 @@ inline const std::vector<std::vector<std::string>> rows = {
 /// Public headers that are not named after the folder that implements them.
 inline const std::map<std::string, std::string> header_layers = {
     {"weighting", "metric"}, {"call", "metric"},     {"attention", "attend"}, {"decode", "attend"},
-    {"foci", "capi"},        {"settings", "attend"}, {"device", "metric"},
+    {"foci", "capi"},        {"settings", "attend"}, {"device", "metric"},    {"generate", "data"},
+    {"text", "data"},        {"random", "data"},     {"image", "data"},       {"loader", "data"},
 };
 
 inline int row_of(const std::string& layer) {
@@ -75,6 +76,9 @@ inline std::set<std::string> packages_for(const std::string& layer) {
   if (row_of(layer) >= row_of("attend")) may.merge(std::set<std::string>{"nlohmann", "posix"});
   if (row_of(layer) >= row_of("nn") && layer != "capi")
     may.merge(std::set<std::string>{"torch", "cuda"});
+  if (layer == "data") {
+    may.merge(std::set<std::string>{"jpeglib.h", "jerror.h", "png.h", "zlib.h"});
+  }
   return may;
 }
 

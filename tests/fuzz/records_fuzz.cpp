@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hostile IDX, gzip and CIFAR files: the first byte picks the reader, the rest is the file. It is
+// either refused in one line that names it, or every byte it promises may be read.
+#include "data/image_set.hpp"
+#include "fuzz/refusals.hpp"
+
+using namespace foci::data;
+
+namespace {
+
+void read(unsigned reader, ByteView file) {
+  switch (reader % 5) {
+    case 0: {
+      const IdxImages images = parse_idx_images(file, "fuzz");
+      require(std::uint64_t(images.count * images.height * images.width) == images.pixels.size(),
+              "there are as many pixels as the sizes say");
+      touch(images.pixels);
+      break;
+    }
+    case 1:
+      touch(parse_idx_labels(file, "fuzz"));
+      break;
+    case 2:
+      touch(unpack_gzip(file, "fuzz", 1 << 24));
+      break;
+    default:
+      require(check_cifar(file, "fuzz", reader % 5 == 3 ? Cifar::ten : Cifar::hundred) > 0,
+              "a good file holds a record");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  refusals_are_told([&] { read(data[0], std::as_bytes(std::span(data + 1, size - 1))); });
+  return 0;
+}
