@@ -265,6 +265,9 @@ def plan():
         for weighting in ("relu2", "identity", "linear"):
             yield (Line("weightings", weighting, (4, 16, 4096, 64), both),
                    {"weighting": weighting}, {"our dot": ours()}, False)
+        for weighting, rescale in (("relu2", "length"), ("relu2", "l1"), ("identity", "l2")):
+            yield (Line("weightings", f"{weighting} by {rescale}", (4, 16, 4096, 128), both),
+                   {"weighting": weighting, "rescale": rescale}, {"our dot": ours()}, False)
         yield (Line("weightings", "decay", (4, 16, 4096, 64), both, True),
                {"weighting": "decay", "content": True}, {"our causal dot": ours(is_causal=True)},
                False)

@@ -46,16 +46,49 @@ struct Block {
   }
 };
 
-/// Sums of products to scores, 0 where a row does not see the key; reach[i] of the tile's keys.
+/// What the rows of a warp see of a tile.
 template <class B>
-FOCI_DEVICE void see(typename B::Scores& s, const typename B::Facts& facts,
-                     const int (&reach)[2 * B::rows]) {
+struct Sight {
+  int reach[2 * B::rows];  // of its keys
+  unsigned kept;           // a bit a key
+  bool whole;              // every row all of it
+
+  FOCI_DEVICE Sight(const Shape& shape, const Place& at, int first_row, int first_key,
+                    unsigned bits)
+      : kept(bits) {
+    static_assert(B::keys == 32);
+    whole = kept == ~0u;
+    FOCI_UNROLL
+    for (int i = 0; i < 2 * B::rows; ++i) {
+      reach[i] = shape.reach(at, first_row + 8 * i + lane() / 4) - first_key;
+      whole = whole && reach[i] >= B::keys;
+    }
+  }
+  /// 0 where a row does not see the key.
+  FOCI_DEVICE void hide(typename B::Scores& x) const {
+    if (whole) return;
+    FOCI_UNROLL
+    for (int i = 0; i < B::rows * B::keys / 2; ++i) {
+      const int m = i / (B::keys / 2), n = i / 4 % (B::keys / 8);
+      const int j = 8 * n + 2 * (lane() % 4) + i % 2;
+      if (j >= reach[2 * m + i % 4 / 2] || !(kept >> j & 1)) x[m][n][i % 4] = 0;
+    }
+  }
+};
+
+/// Sums of products to scores.
+template <class B>
+FOCI_DEVICE void add_bias(typename B::Scores& s, const typename B::Facts& facts) {
   FOCI_UNROLL
-  for (int i = 0; i < B::rows * B::keys / 2; ++i) {
-    const int m = i / (B::keys / 2), n = i / 4 % (B::keys / 8);
-    const int j = 8 * n + 2 * (lane() % 4) + i % 2;
-    float& x = s[m][n][i % 4];
-    x = j < reach[2 * m + i % 4 / 2] ? fmaf(x, facts.scale[j], facts.bias[j]) : 0.0f;
+  for (int n = 0; n < B::keys / 8; ++n) {
+    const int j = 8 * n + 2 * (lane() % 4);
+    const float2 scale = *reinterpret_cast<const float2*>(facts.scale + j);
+    const float2 bias = *reinterpret_cast<const float2*>(facts.bias + j);
+    FOCI_UNROLL
+    for (int i = 0; i < 4 * B::rows; ++i) {
+      float& x = s[i / 4][n][i % 4];
+      x = i % 2 ? fmaf(x, scale.y, bias.y) : fmaf(x, scale.x, bias.x);
+    }
   }
 }
 
@@ -125,18 +158,16 @@ struct QuerySums {
       if (r < block.at.N) row[i] = args.rows[block.row_at(args.shape, r)];
     }
   }
-  /// s and da become weights and ds, reach as in see().
+  /// s and da become weights and ds.
   FOCI_DEVICE void take(typename B::Scores& s, typename B::Scores& da, const Weigh& how,
-                        const typename B::Facts& facts, const int (&reach)[2 * B::rows]) const {
+                        const Sight<B>& sight) const {
     FOCI_UNROLL
     for (int i = 0; i < B::rows * B::keys / 2; ++i) {
       const int m = i / (B::keys / 2), n = i / 4 % (B::keys / 8), r = 2 * m + i % 4 / 2;
-      const int j = 8 * n + 2 * (lane() % 4) + i % 2;
       s[m][n][i % 4] *= row[r].rate;
       pull<B::kind>(s[m][n][i % 4], da[m][n][i % 4], row[r], how.rescale == Rescale::l2);
-      if (B::kind == Kind::identity && (j >= reach[r] || !(facts.kept[0] >> j & 1)))
-        da[m][n][i % 4] = 0;
     }
+    if (B::kind == Kind::identity) sight.hide(da);
   }
   FOCI_DEVICE void write(const WeightsArgs& args, const Block& block, int first) const {
     FOCI_UNROLL
@@ -150,8 +181,8 @@ struct QuerySums {
   }
 };
 
-/// Every tile of keys that the block's queries see: calls each(s, da, k, facts, reach), or count
-/// (facts, reach) where no scores are needed.
+/// Every tile of keys that the block's queries see: calls each(q, k, facts, sight); lines are there
+/// where scores are needed.
 template <class B, class Each>
 FOCI_DEVICE void walk(const WeightsArgs& args, const Block& block, int mine, const Each& each,
                       bool scored) {
@@ -188,23 +219,22 @@ FOCI_DEVICE void walk(const WeightsArgs& args, const Block& block, int mine, con
     await_copies<0>();
     __syncthreads();
     if (tile + 1 < tiles) load(tile + 1);
-    int reach[2 * B::rows];
-    FOCI_UNROLL
-    for (int i = 0; i < 2 * B::rows; ++i)
-      reach[i] = args.shape.reach(at, block.first + mine + 8 * i + lane() / 4) - tile * B::keys;
-    each(q, memory + B::k_at + tile % 2 * B::stage, facts[tile % 2], reach);
+    const Sight<B> sight(args.shape, at, block.first + mine, tile * B::keys,
+                         facts[tile % 2].kept[0]);
+    each(q, memory + B::k_at + tile % 2 * B::stage, facts[tile % 2], sight);
   }
 }
 
 /// s and da of a tile: products of q and k, of d_o and v.
 template <class B>
 FOCI_DEVICE void meet(typename B::Scores& s, typename B::Scores& da, Address q, Address k,
-                      const typename B::Facts& facts, const int (&reach)[2 * B::rows]) {
+                      const typename B::Facts& facts, const Sight<B>& sight) {
   using Q = typename B::Q;
   cross<B::type, typename B::K>(s, k + B::K::across(), rows_at<Q>(q));
   cross<B::type, typename B::K>(da, k + B::K::bytes + B::K::across(),
                                 rows_at<Q>(q + B::d_o_at - B::q_at));
-  see<B>(s, facts, reach);
+  add_bias<B>(s, facts);
+  sight.hide(s);
 }
 
 template <class B>
@@ -216,12 +246,12 @@ __global__ void __launch_bounds__(B::threads) weights_rows(WeightsArgs args) {
   RowSums<B> sums;
   walk<B>(
       args, block, mine,
-      [&](Address q, Address k, const typename B::Facts& facts, const int(&reach)[2 * B::rows]) {
+      [&](Address q, Address k, const typename B::Facts& facts, const Sight<B>& sight) {
         FOCI_UNROLL
-        for (int i = 0; i < 2 * B::rows; ++i) sums.seen[i] += facts.count(reach[i]);
+        for (int i = 0; i < 2 * B::rows; ++i) sums.seen[i] += facts.count(sight.reach[i]);
         if (!scored) return;
         typename B::Scores s, da;
-        meet<B>(s, da, q, k, facts, reach);
+        meet<B>(s, da, q, k, facts, sight);
         sums.add(s, da, args.weigh);
       },
       scored);
@@ -241,10 +271,10 @@ __global__ void __launch_bounds__(B::threads) weights_queries(WeightsArgs args) 
   QuerySums<B> sums(args, block, block.first + mine);
   walk<B>(
       args, block, mine,
-      [&](Address q, Address k, const typename B::Facts& facts, const int(&reach)[2 * B::rows]) {
+      [&](Address q, Address k, const typename B::Facts& facts, const Sight<B>& sight) {
         typename B::Scores s, ds;
-        meet<B>(s, ds, q, k, facts, reach);
-        sums.take(s, ds, args.weigh, facts, reach);
+        meet<B>(s, ds, q, k, facts, sight);
+        sums.take(s, ds, args.weigh, sight);
         sum_up<B::type, typename B::K, B::keys / 16>(sums.dq, k + B::K::along(), 0,
                                                      rounded<B::type>(ds));
       },
