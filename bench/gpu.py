@@ -286,6 +286,43 @@ def long_sequence():
             "peak_bytes": torch.cuda.max_memory_allocated(), "peers": {}, "lost": {}}
 
 
+def decode_line(B=8, H=32, G=8, M=16384, D=128):
+    """One query a head over a long cache, four query heads a key head: how fast keys and values are
+    read, beside torch's flash kernel."""
+    q = draw(B, H, 1, D)[0]
+    k, v = draw(B, G, M, D, 1)[:2]
+
+    def flash():
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    with torch.no_grad():
+        o = foci.attend(q, k, v)
+        ms, lost = contest({"ours": lambda: foci.attend(q, k, v), "flash": flash})
+
+    def by_formula(wide, narrow):
+        one, keys, values = (x[:1, :1].to(wide) for x in (q, k, v))
+        a = torch.softmax(one @ keys.transpose(-2, -1) * D**-0.5, -1)
+        return (a.to(narrow).to(wide) @ values).to(narrow).double()
+
+    exact = by_formula(torch.float64, torch.float64)
+    naive = by_formula(torch.float32, torch.bfloat16)
+    error = (o[:1, :1].double() - exact).abs().max().item()
+    allowed = 2 * (naive - exact).abs().max().item() + 2.0**-7 * exact.abs().max().item()
+    read = 2 * k.numel() * k.element_size() / 1e6  # MB: times 1 / ms it is GB/s
+    flops = 4.0 * B * H * M * D / 1e9
+    row = {"group": "decode", "name": f"one query over {M} keys, {H // G} heads a key head",
+           "shape": [B, H, M, D], "pass": "forward", "causal": False, "ms": ms["ours"],
+           "tflops": flops / ms["ours"], "gbs": read / ms["ours"],
+           "share_of_4.8_tbs": read / ms["ours"] / 4800, "lost": lost,
+           "peers": {n: {"ms": x, "tflops": flops / x, "gbs": read / x}
+                     for n, x in ms.items() if n != "ours"},
+           "error": error, "tolerance": allowed, "passed": error <= allowed}
+    if "flash" in ms:
+        row.update(against="flash", bar=1.0, ratio=ms["flash"] / ms["ours"])
+    return row
+
+
 def roofs():
     """What this GPU does at best: a large matrix product, and a copy."""
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
@@ -330,6 +367,12 @@ def main():
             rows.append({**row_of(line, {}, {"ours": str(error).splitlines()[0][:200]}, {})})
         print(shown(rows[-1]), flush=True)
         torch.cuda.empty_cache()
+    if re.search(options.only, "decode"):
+        try:
+            rows.append(decode_line())
+            print(rows[-1], flush=True)
+        except Exception as error:  # noqa: BLE001
+            print(f"decode: {error}")
     if re.search(options.only, "memory"):
         rows.append(long_sequence())
         print(rows[-1], flush=True)

@@ -118,6 +118,8 @@ def gpu_row_of(line):
     if "error" in line:
         error = f"{line['error']:.1e} of {line['tolerance']:.1e}"
     shape, rate = ", ".join(map(str, line["shape"])), number(line.get("tflops"))
+    if "gbs" in line:
+        rate += f", {line['gbs']:.0f} GB/s: {line['share_of_4.8_tbs']:.0%} of 4.8 TB/s"
     return (f"| {line['name']} | {shape} | {line['pass']} | {seconds(line['ms'] / 1e3)} | {rate} | "
             f"{peers or '–'} | {error} | {ratio} | {asked} | {reached} |")
 

@@ -203,12 +203,9 @@ void step_staged(cuda::Decoding& gpu, std::int64_t& length, const Outputs& to, P
   p.from = stage.in(p.from);
   p.on_device = true;
   const Outputs there = stage.out(to);
-  if (p.metric<KeyCovariance>()) {
-    for (std::int64_t i = 0; i < p.size.N; ++i, ++length) gpu.careful_step(there, p, i, length);
-  } else {
-    gpu.step(there, p, 0, p.size.N, length);
-    length += p.size.N;
-  }
+  const std::int64_t at_once = p.metric<KeyCovariance>() ? 1 : p.size.N;
+  for (std::int64_t i = 0; i < p.size.N; i += at_once, length += at_once)
+    gpu.careful_step(there, p, i, i + at_once, length);
   stage.finish();
 }
 

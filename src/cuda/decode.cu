@@ -94,8 +94,7 @@ struct Decoding::State {
       carried.sums = arena.take<double>(z.B, heads, z.D).data();
       carried.counts = arena.take<int>(z.B, heads).data();
     }
-    if (const auto* how = cache.metric<KeyCovariance>())
-      status = arena.take<std::int32_t>(z.B, z.G, metric::chunk_count(z.M, how->period)).data();
+    if (cache.full) status = arena.take<std::int32_t>(z.B, z.G, chunks(z.M)).data();
     running = RunningSums::size(cache);
     if (running > 0) carried.rows = arena.take<double>(running).data();
     room = arena.take<std::byte>(most_room());
@@ -169,18 +168,22 @@ struct Decoding::State {
     if (carried_workspace(p, carried) > room.size())
       throw DeviceError("cuda: a decoder's step asks for more room than it has");
     Outputs part = rows_of(to, begin, end);
-    if (careful) part.status = View(status, {p.size.B, p.size.G, chunks(p.size.M)});
+    if (careful && p.metric<Given>()) part.status = View(status, {p.size.B, p.size.G});
+    if (careful && p.metric<KeyCovariance>())
+      part.status = View(status, {p.size.B, p.size.G, chunks(p.size.M)});
     carried_forward(part, p, {.memory = room}, carried);
   }
 
+  /// Full metrics of M tokens.
   std::int64_t chunks(std::int64_t M) const {
-    return metric::chunk_count(M, cache.metric<KeyCovariance>()->period);
+    const auto* how = cache.metric<KeyCovariance>();
+    return how ? metric::chunk_count(M, how->period) : 1;
   }
 
   /// Throws where the metric of token `length` could not be factored.
   void expect_sound(std::int64_t length) const {
     const auto& z = cache.size;
-    const auto& how = *cache.metric<KeyCovariance>();
+    const auto* how = cache.metric<KeyCovariance>();
     const std::int64_t each = chunks(length + 1);
     std::vector<std::int32_t> raises(std::size_t(z.B * z.G * each));
     std::vector<std::uint8_t> keep(std::size_t(z.B * z.M));
@@ -188,10 +191,12 @@ struct Decoding::State {
     copy_to_host(raises.data(), status, raises.size() * sizeof(std::int32_t));
     copy_to_host(keep.data(), mask.data, keep.size());
     for (std::int64_t head = 0; head < z.B * z.G; ++head) {
-      const std::int64_t b = head / z.G;
+      const std::int64_t b = head / z.G, g = head % z.G;
       const std::int64_t n = std::count(&keep[b * z.M], &keep[b * z.M] + length, 1);
-      if (raises[head * each + metric::chunk_of(n, how.period)] > metric::most_raises)
-        throw NumericalError(metric::unfactorable(b, head % z.G, n, how.ridge));
+      const std::int64_t chunk = how ? metric::chunk_of(n, how->period) : 0;
+      if (raises[head * each + chunk] <= metric::most_raises) continue;
+      if (!how) throw InvalidArgument(metric::not_semidefinite(b, g));
+      throw NumericalError(metric::unfactorable(b, g, n, how->ridge));
     }
   }
 
@@ -236,11 +241,13 @@ void Decoding::step(const Outputs& to, const Problem& tokens, std::int64_t begin
   }
 }
 
-void Decoding::careful_step(const Outputs& to, const Problem& tokens, std::int64_t i,
-                            std::int64_t length) {
+void Decoding::careful_step(const Outputs& to, const Problem& tokens, std::int64_t begin,
+                            std::int64_t end, std::int64_t length) {
   const bool careful = state_->status != nullptr;
-  state_->attend(to, tokens, i, i + 1, length, careful);
+  if (careful) state_->attend(to, tokens, begin, begin + 1, length, true);
   if (careful) state_->expect_sound(length);
+  const std::int64_t done = careful ? 1 : 0;
+  step(to, tokens, begin + done, end, length + done);
 }
 
 }  // namespace foci::cuda

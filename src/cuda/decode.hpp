@@ -24,9 +24,9 @@ class Decoding {
   /// others. Nothing waits for the host: a covariance that cannot be factored leaves NaN.
   void step(const Outputs& to, const metric::Problem& tokens, std::int64_t begin, std::int64_t end,
             std::int64_t length);
-  /// The same of token i alone, then waits; throws where its covariance could not be factored.
-  void careful_step(const Outputs& to, const metric::Problem& tokens, std::int64_t i,
-                    std::int64_t length);
+  /// The same, then waits; throws where a metric could not be factored. key-covariance: one token.
+  void careful_step(const Outputs& to, const metric::Problem& tokens, std::int64_t begin,
+                    std::int64_t end, std::int64_t length);
 
  private:
   struct State;

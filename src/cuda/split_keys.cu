@@ -85,9 +85,8 @@ struct Block {
   static constexpr int copies = scores < lanes ? lanes / scores : 1;  // lanes with the same
   static constexpr int row_lanes = lanes / R;                         // that have scores of one row
   static constexpr std::size_t shared = sizeof(float) * all_groups * R * (width + 3);
-  static constexpr int beside = R == 8                                 ? 2
-                                : of == DType::f32 || of == DType::f64 ? 3
-                                                                       : 4;  // blocks
+  // Blocks at once. Over 16 bits the fourth is worth the few registers that it costs.
+  static constexpr int beside = R == 8 || of == DType::f64 ? 2 : of == DType::f32 ? 3 : 4;
   static_assert(held <= at_once && row_lanes > 0);
 };
 
