@@ -101,6 +101,7 @@ TEST(FullProducts, go_through_the_backend) {
                                  {"uneven", {.metric = raw}, 30, 0, true},
                                  {"moved", {.metric = raw, .scale = 0.5}, 1, 0.7, true}})
       expect_training(of, {"wide", 1, 1, 1, 64, 520, 64, 64}, dtype);
+    expect_training({"raw", {.metric = raw}, 1, 0, true}, {"odd", 1, 2, 1, 20, 520, 72, 40}, dtype);
   }
 }
 
