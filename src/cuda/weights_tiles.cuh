@@ -27,7 +27,7 @@ struct KeyFacts {
 
 /// The facts of a tile of keys in shared memory. Bit j % 32 of kept[j / 32] tells whether key j is.
 template <int keys>
-struct KeyTile {
+struct alignas(16) KeyTile {  // pairs of floats are read at once
   float scale[keys], bias[keys];
   unsigned kept[keys / 32];
 
