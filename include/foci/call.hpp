@@ -42,8 +42,8 @@ struct Outputs {
   View largest = {};         ///< (B,H,N) the largest |a|
   View largest_at = {};      ///< (B,H,N) its lowest index, -1 when the row sees no key
   View metric = {};          ///< metric_shape(): the metric as used
-  View status =
-      {};  ///< key-covariance, metric_shape() without (D,D): how often the ridge was raised
+  /// Full metrics, metric_shape() without (D,D): raises of the ridge; on a GPU 7: no factor, o NaN.
+  View status = {};
   View scale = {};  ///< (B,G): the scale that MatchDot chose
 };
 

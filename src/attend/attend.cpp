@@ -103,14 +103,16 @@ void run_cuda(const Gradients& to, const Outputs& saved, const Problem& p, const
   cuda::backward(to, saved, p, how);
 }
 
-/// Throws where a covariance could not be factored.
+/// Throws where a full metric could not be factored.
 void check_status(const Tensor& status, const Problem& p) {
   if (!status) return;
   const std::int64_t each = status.view().count() / (status.view().shape[0] * p.size.G);
   for (std::int64_t i = 0; i < status.view().count(); ++i) {
     if (status.data<std::int32_t>()[i] <= metric::most_raises) continue;
-    throw NumericalError(metric::unfactorable(i / (each * p.size.G), i / each % p.size.G,
-                                              p.longest_m, p.metric<KeyCovariance>()->ridge));
+    const std::int64_t b = i / (each * p.size.G), g = i / each % p.size.G;
+    const auto* covariance = p.metric<KeyCovariance>();
+    if (!covariance) throw InvalidArgument(metric::not_semidefinite(b, g));
+    throw NumericalError(metric::unfactorable(b, g, p.longest_m, covariance->ridge));
   }
 }
 
@@ -124,7 +126,7 @@ void run_staged(const To& to, const Outputs& saved, Problem p, const Call& call)
   Tensor status;
   if constexpr (requires { there.status; }) {
     const metric::Index shape = checks::status_shape(p);
-    if (p.metric<KeyCovariance>() && shape.rank > 0) {
+    if (p.full && shape.rank > 0) {
       status = Tensor(DType::i32, shape.sizes());
       if (!to.status) there.status = stage.out(status);
     }

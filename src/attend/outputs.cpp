@@ -69,9 +69,9 @@ void refuse_absent(const Outputs& to, const Problem& p) {
         name_of(p.how.weighting)));
   }
   if (to.metric && p.metric<Dot>()) throw InvalidArgument("dot has no metric to write out");
-  if (to.status && !p.metric<KeyCovariance>()) {
+  if (to.status && !p.full) {
     throw InvalidArgument(
-        fmt::format("status belongs to key-covariance; the metric is {}", name_of(p.how.metric)));
+        fmt::format("status belongs to full metrics; the metric is {}", name_of(p.how.metric)));
   }
   if (to.scale && !p.full) {
     throw InvalidArgument(

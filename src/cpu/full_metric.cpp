@@ -143,8 +143,10 @@ void FullMetric::load_given(const float* keys, FullRoom& room) const {
 }
 
 void FullMetric::write(const Outputs& to, FullRoom& room) const {
-  if ((!to.metric && !to.status) || p->metric<Given>()) return;
   const Sequence& at = tokens->at;
+  if (p->metric<Given>() && to.status)  // or it would not have come this far
+    metric::store_one(to.status, {to.status.shape[0] == 1 ? 0 : at.estimate, g}, 0);
+  if ((!to.metric && !to.status) || p->metric<Given>()) return;
   const std::int64_t chunks = prefix() ? at.chunks : 1;
   for (std::int64_t c = 0; c < chunks; ++c) {
     if (to.metric) {

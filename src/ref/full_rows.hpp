@@ -32,7 +32,7 @@ class FullRows {
     back_ = false;
     if (!p_.match_dot) return;
     start(0);
-    formula.c = T(match_dot(formula, buffers));
+    formula.c = T(match_dot(formula, buffers, [&](std::int64_t i) { start(chunk_of(i)); }));
   }
 
   void begin_backward(const View& dmetric, Accumulate how) {
@@ -45,9 +45,7 @@ class FullRows {
 
   /// The chunk of query i; on the way back the one that is left is finished first.
   void move_to(std::int64_t i, const View& dmetric, Accumulate how, T* dk) {
-    const auto* covariance = p_.metric<KeyCovariance>();
-    const std::int64_t chunk =
-        prefix() ? metric::chunk_of(group_.before[i], covariance->period) : 0;
+    const std::int64_t chunk = chunk_of(i);
     if (chunk == chunk_) return;
     finish(dmetric, how, dk);
     start(chunk);
@@ -65,6 +63,8 @@ class FullRows {
   /// metric, status and scale.
   void write(const Outputs& to) {
     metric::store_one(to.scale, {group_.at.estimate, group_.g}, formula.c);
+    if (p_.metric<Given>() && to.status)  // or it would not have come this far
+      metric::store_one(to.status, {to.status.shape[0] == 1 ? 0 : group_.at.estimate, group_.g}, 0);
     if ((!to.metric && !to.status) || p_.metric<Given>()) return;
     for (std::int64_t c = 0; c < chunks(); ++c) {
       const int raises = start(c);
@@ -83,6 +83,10 @@ class FullRows {
  private:
   bool prefix() const { return p_.metric<KeyCovariance>() && p_.scope == Scope::prefix; }
   std::int64_t chunks() const { return prefix() ? group_.at.chunks : 1; }
+  std::int64_t chunk_of(std::int64_t i) const {
+    if (!prefix()) return 0;
+    return metric::chunk_of(group_.before[i], p_.metric<KeyCovariance>()->period);
+  }
 
   /// Estimates and places chunk c; returns how often its ridge was raised.
   int start(std::int64_t c) {

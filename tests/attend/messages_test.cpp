@@ -280,7 +280,7 @@ TEST_F(Messages, about_outputs) {
   EXPECT_EQ(forward(), "dot has no metric to write out");
   to_ = good;
   to_.status = room("x", {2, 2}, DType::i32);
-  EXPECT_EQ(forward(), "status belongs to key-covariance; the metric is dot");
+  EXPECT_EQ(forward(), "status belongs to full metrics; the metric is dot");
   to_ = good;
   to_.scale = room("x", {2, 2});
   EXPECT_EQ(forward(), "scale is written for full metrics; the metric is dot");
