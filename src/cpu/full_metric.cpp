@@ -144,8 +144,8 @@ void FullMetric::load_given(const float* keys, FullRoom& room) const {
 
 void FullMetric::write(const Outputs& to, FullRoom& room) const {
   const Sequence& at = tokens->at;
-  if (p->metric<Given>() && to.status)  // or it would not have come this far
-    metric::store_one(to.status, {to.status.shape[0] == 1 ? 0 : at.estimate, g}, 0);
+  if (p->metric<Given>() && to.status && at.estimate < to.status.shape[0])
+    metric::store_one(to.status, {at.estimate, g}, 0);  // or it would not have come this far
   if ((!to.metric && !to.status) || p->metric<Given>()) return;
   const std::int64_t chunks = prefix() ? at.chunks : 1;
   for (std::int64_t c = 0; c < chunks; ++c) {

@@ -63,8 +63,8 @@ class FullRows {
   /// metric, status and scale.
   void write(const Outputs& to) {
     metric::store_one(to.scale, {group_.at.estimate, group_.g}, formula.c);
-    if (p_.metric<Given>() && to.status)  // or it would not have come this far
-      metric::store_one(to.status, {to.status.shape[0] == 1 ? 0 : group_.at.estimate, group_.g}, 0);
+    if (p_.metric<Given>() && to.status && group_.at.estimate < to.status.shape[0])
+      metric::store_one(to.status, {group_.at.estimate, group_.g}, 0);  // it has come this far
     if ((!to.metric && !to.status) || p_.metric<Given>()) return;
     for (std::int64_t c = 0; c < chunks(); ++c) {
       const int raises = start(c);
