@@ -343,6 +343,16 @@ def shown(row):
            f"{ratio}  {error} {lost}"
 
 
+def keep(path, result, row):
+    """Shows a line and writes the file anew."""
+    print(shown(row) if row.get("tflops") or row["lost"] else row, flush=True)
+    result["lines"].append(row)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description="Times the CUDA backend beside torch's attention.")
     parser.add_argument("--results", default="bench/results")
@@ -353,8 +363,13 @@ def main():
     options = parser.parse_args()
     commit = options.commit or subprocess.run(["git", "describe", "--always", "--dirty"],
                                               capture_output=True, text=True).stdout.strip()
-    began, rows, best = time.monotonic(), [], roofs()
-    print(best, flush=True)
+    result = {"schema": 1, "suite": "gpu", "machine": options.machine, "commit": commit,
+              "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+              "roofs": roofs(), "lines": []}
+    print(result["roofs"], flush=True)
+    path = os.path.join(options.results, options.machine, "gpu.json")
+    began = time.monotonic()
     for line, how, peers, bias in plan():
         if not re.search(options.only, f"{line.group}: {line.name}"):
             continue
@@ -362,28 +377,14 @@ def main():
             print("stopped by --limit")
             break
         try:
-            rows.append(measure(line, how, peers, bias))
-        except Exception as error:  # noqa: BLE001: one line must not cost the others
-            rows.append({**row_of(line, {}, {"ours": str(error).splitlines()[0][:200]}, {})})
-        print(shown(rows[-1]), flush=True)
+            keep(path, result, measure(line, how, peers, bias))
+        except Exception as error:  # noqa: BLE001: one line must not cost those before it
+            why = {"ours": str(error).splitlines()[0][:200]}
+            keep(path, result, row_of(line, {}, why, {}))
         torch.cuda.empty_cache()
-    if re.search(options.only, "decode"):
-        try:
-            rows.append(decode_line())
-            print(rows[-1], flush=True)
-        except Exception as error:  # noqa: BLE001
-            print(f"decode: {error}")
-    if re.search(options.only, "memory"):
-        rows.append(long_sequence())
-        print(rows[-1], flush=True)
-    path = os.path.join(options.results, options.machine, "gpu.json")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        json.dump({"schema": 1, "suite": "gpu", "machine": options.machine, "commit": commit,
-                   "device": torch.cuda.get_device_name(), "torch": torch.__version__,
-                   "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-                   "roofs": best, "lines": rows}, file, indent=1)
-        file.write("\n")
+    for word, run in (("decode", decode_line), ("memory", long_sequence)):
+        if re.search(options.only, word):
+            keep(path, result, run())
     print(path)
     return 0
 
