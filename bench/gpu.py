@@ -278,7 +278,7 @@ def long_sequence():
     q, k, v, _ = draw(1, 1, 1 << 20, 64)
     torch.cuda.reset_peak_memory_stats()
     begin = time.perf_counter()
-    o = foci.attend(q, k, v)
+    o = foci.attend(q, k, v, enable_gqa=True)
     torch.cuda.synchronize()
     return {"group": "memory", "name": "one head of 1,048,576 tokens, forward", "shape":
             [1, 1, 1 << 20, 64], "pass": "forward", "causal": False,
@@ -297,8 +297,9 @@ def decode_line(B=8, H=32, G=8, M=16384, D=128):
             return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
     with torch.no_grad():
-        o = foci.attend(q, k, v)
-        ms, lost = contest({"ours": lambda: foci.attend(q, k, v), "flash": flash})
+        o = foci.attend(q, k, v, enable_gqa=True)
+        ms, lost = contest({"ours": lambda: foci.attend(q, k, v, enable_gqa=True),
+                            "flash": flash})
 
     def by_formula(wide, narrow):
         one, keys, values = (x[:1, :1].to(wide) for x in (q, k, v))
