@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vision transformer: patches and a class token through blocks, each given the values of the
+// one below.
+#include <foci/models.hpp>
+
+#include <foci/error.hpp>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <fmt/format.h>
+
+namespace foci::models {
+namespace {
+
+void check(const VitOptions& o) {
+  if (o.patch < 1 || o.image < o.patch || o.image % o.patch != 0) {
+    throw InvalidArgument(fmt::format(
+        "images of {} pixels in patches of {}: the first must be a multiple of the second", o.image,
+        o.patch));
+  }
+  if (o.channels < 1 || o.classes < 1 || o.depth < 1) {
+    throw InvalidArgument(
+        fmt::format("{} channels, {} classes and {} layers; each must be at least 1", o.channels,
+                    o.classes, o.depth));
+  }
+  if (!(o.drop_path >= 0 && o.drop_path < 1)) {
+    throw InvalidArgument(fmt::format("drop_path is {:g}; it must lie in [0, 1)", o.drop_path));
+  }
+}
+
+/// timm's: 0.02 wide, biases 0. It cuts at 2, which is a hundred times as far out.
+void start_like_timm(torch::nn::Module& module) {
+  for (const auto& child : module.modules(/*include_self=*/false)) {
+    if (auto* linear = child->as<torch::nn::Linear>()) {
+      linear->weight.normal_(0, 0.02);
+      if (linear->bias.defined()) linear->bias.zero_();
+    }
+  }
+}
+
+}  // namespace
+
+at::Tensor drop_path(const at::Tensor& branch, double p, bool training) {
+  if (!training || p == 0) return branch;
+  std::vector<std::int64_t> shape(std::size_t(branch.dim()), 1);
+  shape[0] = branch.size(0);
+  return branch * at::empty(shape, branch.options()).bernoulli_(1 - p).div_(1 - p);
+}
+
+VitImpl::VitImpl(const VitOptions& options) : options_(options) {
+  check(options);
+  const std::int64_t dim = options.dim, side = options.image / options.patch;
+  auto patch_embed = std::make_shared<torch::nn::Module>();
+  proj = patch_embed->register_module(
+      "proj",
+      torch::nn::Conv2d(
+          torch::nn::Conv2dOptions(options.channels, dim, options.patch).stride(options.patch)));
+  auto all = std::make_shared<torch::nn::Module>();
+  for (std::int64_t i = 0; i < options.depth; ++i) {
+    nn::AttentionOptions attention = attention_of(options.mechanism, i, options.depth);
+    attention.dim = dim;
+    attention.heads = options.heads;
+    blocks.push_back(all->register_module(
+        std::to_string(i), nn::Block(nn::BlockOptions{attention, options.mlp_ratio})));
+  }
+  cls_token = register_parameter("cls_token", at::zeros({1, 1, dim}));
+  pos_embed = register_parameter("pos_embed", at::zeros({1, 1 + side * side, dim}));
+  register_module("patch_embed", patch_embed);
+  register_module("blocks", all);
+  norm =
+      register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim}).eps(1e-6)));
+  head = register_module("head", torch::nn::Linear(dim, options.classes));
+  const at::NoGradGuard without;
+  start_like_timm(*this);
+  cls_token.normal_(0, 1e-6);
+  pos_embed.normal_(0, 0.02);
+}
+
+at::Tensor VitImpl::tokens(const at::Tensor& images) {
+  const VitOptions& o = options_;
+  if (images.dim() != 4 || images.size(1) != o.channels || images.size(2) != o.image ||
+      images.size(3) != o.image) {
+    throw InvalidArgument(fmt::format("images have shape {}; this model takes (batch, {}, {}, {})",
+                                      to_string(std::span(images.sizes())), o.channels, o.image,
+                                      o.image));
+  }
+  at::Tensor x = proj(images).flatten(2).transpose(1, 2);  // (B,P,dim)
+  x = at::cat({cls_token.expand({x.size(0), -1, -1}), x}, 1) + pos_embed;
+  at::Tensor below;  // the values of the layer below
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    nn::BlockImpl& block = *blocks[i];
+    const double p = blocks.size() < 2 ? 0 : o.drop_path * double(i) / double(blocks.size() - 1);
+    const auto attended = block.attn->forward(block.norm1(x), below);
+    x = x + drop_path(attended.y, p, is_training());
+    x = x + drop_path(block.mlp(block.norm2(x)), p, is_training());
+    below = attended.v;
+  }
+  return norm(x);
+}
+
+at::Tensor VitImpl::forward(const at::Tensor& images) { return head(tokens(images).select(1, 0)); }
+
+}  // namespace foci::models
