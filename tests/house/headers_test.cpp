@@ -20,12 +20,17 @@ const Language cpp{"C++20", FOCI_CXX " -x c++ -std=c++20"};
 const Language c99{"C99", FOCI_CC " -x c -std=c99"};
 const Language c11{"C11", FOCI_CC " -x c -std=c11"};
 
+/// Headers that want torch's.
+bool wants_torch(const std::string& header) {
+  return header == "foci/nn.hpp" || header == "foci/models.hpp";
+}
+
 house::Ran compile(const std::string& header, const Language& language) {
   std::string command =
       "printf '#include <" + header + ">\\n#include <" + header + ">\\nint x;\\n' | ";
   command += language.compile;
   for (const auto& folder : folders) command += " -I'" + folder.string() + "'";
-  if (header == "foci/nn.hpp") command += FOCI_TORCH_FLAGS;
+  if (wants_torch(header)) command += FOCI_TORCH_FLAGS;
   return house::run(command + " -I'" + testing::TempDir() +
                     "' -Wall -Wextra -Werror -pedantic-errors -fsyntax-only -");
 }
@@ -35,7 +40,7 @@ TEST(Headers, StandAlone) {
   for (const auto& folder : folders) {
     for (const auto& entry : fs::directory_iterator(folder / "foci")) {
       const auto header = "foci/" + entry.path().filename().string();
-      if (header == "foci/nn.hpp" && std::string(FOCI_TORCH_FLAGS).empty()) continue;
+      if (wants_torch(header) && std::string(FOCI_TORCH_FLAGS).empty()) continue;
       auto languages = std::vector{cpp};
       if (house::extension(header) == ".h") languages.insert(languages.end(), {c99, c11});
       for (const auto& language : languages) {
