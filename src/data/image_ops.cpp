@@ -122,7 +122,7 @@ Image contrast(const Image& image, double factor) {
   for (std::size_t i = 0; i < image.pixels.size(); i += channels) {
     sum += grey_of(&image.pixels[i], image.channels);
   }
-  const int mean = int(sum / (double(image.height) * image.width) + 0.5);
+  const int mean = int(std::floor(sum / (double(image.height) * image.width) + 0.5));
   return through(image, table_of([&](int i) { return blended(mean, i, float(factor)); }));
 }
 

@@ -26,6 +26,7 @@ std::string_view name_of(Split split) {
 
 std::vector<std::string> numbered_classes(int count) {
   std::vector<std::string> names;
+  names.reserve(std::size_t(std::max(count, 0)));
   for (int i = 0; i < count; ++i) names.push_back(std::to_string(i));
   return names;
 }
