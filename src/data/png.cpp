@@ -114,6 +114,7 @@ bool write_rows(Writer& writer, const Image& image, std::uint8_t** rows) {
 
 std::vector<std::uint8_t*> rows_of(const Image& image) {
   std::vector<std::uint8_t*> rows;
+  rows.reserve(std::size_t(image.height));
   for (int y = 0; y < image.height; ++y) rows.push_back(const_cast<std::uint8_t*>(image.at(y, 0)));
   return rows;
 }

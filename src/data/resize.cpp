@@ -39,8 +39,8 @@ Taps taps_of(int from, int to, Filter filter) {
   std::vector<double> w(std::size_t(taps.most));
   for (int i = 0; i < to; ++i) {
     const double center = (i + 0.5) * scale;
-    const int begin = std::max(int(center - support + 0.5), 0);
-    const int count = std::min(int(center + support + 0.5), from) - begin;
+    const int begin = std::max(int(std::trunc(center - support + 0.5)), 0);
+    const int count = std::min(int(std::trunc(center + support + 0.5)), from) - begin;
     double sum = 0;
     for (int j = 0; j < count; ++j) {
       w[std::size_t(j)] = weight_of(filter, (j + begin - center + 0.5) * (1 / wide));
