@@ -39,8 +39,9 @@ std::vector<std::string> sources() {
   for (const char* folder : {"src", "include", "cli"}) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const auto ending = entry.path().extension();
-      if (ending == ".cpp" || ending == ".hpp" || ending == ".h")
-        texts.push_back(text_of(entry.path()));
+      for (const char* known : {".cpp", ".hpp", ".h", ".cu", ".cuh"}) {
+        if (ending == known) texts.push_back(text_of(entry.path()));
+      }
     }
   }
   return texts;

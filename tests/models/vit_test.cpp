@@ -66,9 +66,9 @@ TEST(Vit, HasTimmsSizes) {
   EXPECT_EQ(size_of(micro).parameters, trained(*Vit(micro)));
 }
 
-/// tests/golden/models/timm_vit.safetensors: weights, images and logits of a small model of timm's.
+/// tests/models/timm_vit.safetensors: weights, images and logits of a small model of timm's.
 TEST(Vit, GivesTimmsLogits) {
-  const fs::path path = fs::path(FOCI_SOURCE_DIR) / "tests/golden/models/timm_vit.safetensors";
+  const fs::path path = fs::path(FOCI_SOURCE_DIR) / "tests/models/timm_vit.safetensors";
   const fs::path weights = fs::temp_directory_path() / ("foci-vit-" + std::to_string(getpid()));
   const Safetensors file(path.string());
   std::map<std::string, View> plain;

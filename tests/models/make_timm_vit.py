@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# tests/golden/models/make.py FILE: weights, images and logits of a small vision transformer of
+# tests/models/make_timm_vit.py FILE: weights, images and logits of a small vision transformer of
 # timm's, for tests/models/vit_test.cpp. Needs timm and safetensors.
 import sys
 
