@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables themselves: each verb with its purpose, its examples and its flags. The words a flag
 // belongs to (--ridge to key-covariance) are not here: mechanism.cpp reads them off the structs.
-#include "cli/flags.hpp"
-
-#include <initializer_list>
+#include "cli/pages.hpp"
 
 namespace foci::cli {
 namespace {
 
 constexpr std::string_view metric_group = "The metric: how near a query and a key are";
 constexpr std::string_view weighting_group = "The weighting: how scores become weights";
-constexpr std::string_view tensor_group = "The tensors";
-constexpr std::string_view running_group = "Running";
 constexpr std::string_view beside_group = "Timed beside it";
-constexpr std::string_view output_group = "Output";
 
-using Flags = std::vector<Flag>;
+}  // namespace
 
 Flags metric_flags() {
   return {
@@ -57,6 +52,8 @@ Flags weighting_flags() {
   };
 }
 
+namespace {
+
 Flags running_flags(std::string_view dtype_standard) {
   return {
       {"backend", "ref|cpu|cuda", "the best in this build", running_group,
@@ -75,6 +72,8 @@ Flags shape_flags(std::string_view standard) {
   };
 }
 
+}  // namespace
+
 Flags common_flags() {
   return {
       {"threads", "COUNT", "0, one per core", running_group,
@@ -92,6 +91,8 @@ Flags together(std::initializer_list<Flags> parts) {
   for (const Flags& part : parts) all.insert(all.end(), part.begin(), part.end());
   return all;
 }
+
+namespace {
 
 constexpr Flag from_metadata = {
     "flags-from-metadata", "", "", tensor_group,
@@ -291,9 +292,9 @@ VerbPage manual_page() {
 }  // namespace
 
 const std::vector<VerbPage>& verb_pages() {
-  static const std::vector<VerbPage> pages = {info_page(),       attend_page(),  check_page(),
-                                              bench_page(),      compare_page(), data_page(),
-                                              completion_page(), help_page(),    manual_page()};
+  static const std::vector<VerbPage> pages = {
+      info_page(), attend_page(), check_page(),      bench_page(), compare_page(),
+      data_page(), models_page(), completion_page(), help_page(),  manual_page()};
   return pages;
 }
 

@@ -268,6 +268,9 @@ Verb parse(const std::vector<std::string>& arguments) {
   if (called.verb == "bench") return bench_of(called.words);
   if (called.verb == "compare") return compare_of(called.words);
   if (called.verb == "data") return data_of(called);
+  if (called.verb == "models") {
+    return WithTorch{Models{.common = common_of(called.words), .name = called.word}, arguments};
+  }
   if (called.verb == "completion") return completion_of(called.word);
   if (called.verb == "manual") return Manual{};
   if (called.verb == "help") return help_of(called.word);

@@ -101,6 +101,17 @@ struct Data {
   bool check = false;
 };
 
+struct Models {
+  Common common;
+  std::string name;  ///< empty = all of them
+};
+
+/// Verbs that need torch: `foci` hands its arguments to `foci-torch`, which runs them.
+struct WithTorch {
+  std::variant<Models> verb;
+  std::vector<std::string> arguments;
+};
+
 struct Completion {
   std::string shell;
 };
@@ -110,8 +121,8 @@ struct Help {
 };
 struct Version {};
 
-using Verb =
-    std::variant<Info, Attend, Check, Bench, Compare, Data, Completion, Manual, Help, Version>;
+using Verb = std::variant<Info, Attend, Check, Bench, Compare, Data, WithTorch, Completion, Manual,
+                          Help, Version>;
 
 /// `arguments` without the program's name. Reads no file; throws Misuse and nothing else.
 Verb parse(const std::vector<std::string>& arguments);
@@ -124,6 +135,7 @@ int run(const Check&);
 int run(const Bench&);
 int run(const Compare&);
 int run(const Data&);
+int run(const WithTorch&);  ///< one in each program
 int run(const Completion&);
 int run(const Manual&);
 int run(const Help&);

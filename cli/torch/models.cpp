@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// foci models: the models that have names, with what they take and what they cost.
+#include "cli/terminal.hpp"
+#include "cli/torch/run.hpp"
+
+#include <foci/models.hpp>
+
+#include <fmt/format.h>
+
+namespace foci::cli {
+namespace {
+
+using models::Listed;
+
+std::string count_text(double count) {
+  if (count >= 1e9) return fmt::format("{:.2f} G", count * 1e-9);
+  return count >= 1e6 ? fmt::format("{:.2f} M", count * 1e-6)
+                      : fmt::format("{:.1f} k", count * 1e-3);
+}
+
+Json json_of(const Listed& model) {
+  const models::VitOptions& o = model.vit;
+  const models::Size size = models::size_of(o);
+  return {{"name", model.name},
+          {"task", model.task},
+          {"about", model.about},
+          {"parameters", size.parameters},
+          {"multiply_adds", size.multiply_adds},
+          {"image", o.image},
+          {"patch", o.patch},
+          {"channels", o.channels},
+          {"classes", o.classes},
+          {"dim", o.dim},
+          {"depth", o.depth},
+          {"heads", o.heads},
+          {"mlp_ratio", o.mlp_ratio}};
+}
+
+int show_one(const Listed& model, bool json) {
+  const Json facts = json_of(model);
+  if (json) {
+    print_json(facts);
+    return 0;
+  }
+  for (const auto& [name, value] : facts.items()) {
+    fmt::print("{:<15}{}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_torch(const Models& verb) {
+  if (!verb.name.empty()) return show_one(models::find(verb.name), verb.common.json);
+  if (verb.common.json) {
+    Json all = Json::array();
+    for (const Listed& model : models::listed()) all.push_back(json_of(model));
+    print_json({{"models", all}});
+    return 0;
+  }
+  Table table({"model", "task", "parameters", "multiply-adds"});
+  for (const Listed& model : models::listed()) {
+    const models::Size size = models::size_of(model.vit);
+    table.add({std::string(model.name), std::string(model.task),
+               count_text(double(size.parameters)), count_text(size.multiply_adds)});
+  }
+  table.print();
+  return 0;
+}
+
+}  // namespace foci::cli

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs that need torch, each in a file of its own. Each returns the exit status.
+#pragma once
+
+#include "cli/verbs.hpp"
+
+namespace foci::cli {
+
+int run_torch(const Models& verb);
+
+}  // namespace foci::cli
