@@ -44,12 +44,12 @@ fuzz: setup ## throw RUNS inputs (20000) at each parser
 	@awk '/ Testing: / {name = $$3} /executed_units/ {print name ": " $$2 " inputs, no finding"}' \
 	  build-fuzz/Testing/Temporary/LastTest.log
 
-lint: build ## check format (clang-format) and code (clang-tidy)
+lint: build/build.ninja ## check format (clang-format) and code (clang-tidy; DEEP=1: its analyser)
 	@tools/setup.sh lint
-	@tools/lint.sh build $(JOBS)
+	@DEEP=$(DEEP) tools/lint.sh build $(JOBS)
 
 kernels: SHELL := bash
-kernels: build-cuda/build.ninja ## compile everything that runs on a GPU (needs nvcc)
+kernels: build-cuda/build.ninja ## compile all that runs on a GPU (nvcc; ARCHS=90a-real for one)
 	@set -o pipefail; $(BUILD) cuda -j $(JOBS) --target kernels | tee build-cuda/build.log
 	@python3 tools/ptxas.py build-cuda/build.log > build-cuda/ptxas.json
 	@$(TEST) cuda -R '^metric_device_test$$'
@@ -70,6 +70,6 @@ build/build.ninja: | setup
 	@cmake --preset release
 build-cuda/build.ninja: | setup
 	@command -v nvcc > /dev/null || { echo "make kernels: no nvcc on the PATH" >&2; exit 1; }
-	@cmake --preset cuda
+	@cmake --preset cuda $(if $(ARCHS),-DCMAKE_CUDA_ARCHITECTURES='$(ARCHS)')
 build-%/build.ninja: | setup
 	@cmake --preset $*

@@ -52,7 +52,7 @@ struct Machine {
   void add(const Kernels& more) { kernels[count++] = &more; }
   void add(const NarrowKernels& more) { narrow[narrow_count++] = &more; }
 
-#if defined(FOCI_HAS_AVX2)
+#if defined(FOCI_HAS_AVX512)
   void add_avx512() {
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512vl") ||
         !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512dq")) {
@@ -72,7 +72,9 @@ struct Machine {
   Machine() {
 #if defined(FOCI_HAS_AVX2)
     __builtin_cpu_init();
+#if defined(FOCI_HAS_AVX512)
     add_avx512();
+#endif
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && widens_halves())
       add(avx2::kernels);
 #endif

@@ -59,7 +59,8 @@ case $1 in
 
   subdirectory)
     launcher=$(command -v ccache || true)
-    configure inside -DFOCI_SOURCE="$SOURCE" -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher"
+    configure inside -DFOCI_SOURCE="$SOURCE" -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher" \
+      -DCMAKE_BUILD_TYPE=Debug -DFOCI_ISAS=
     "$CMAKE" --build "$work/inside" --target consumer_cpp consumer_c
     run_both "$work/inside"
     [ ! -e "$work/inside/foci/tests" ] || fail "foci's tests came along"

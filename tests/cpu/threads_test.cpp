@@ -30,7 +30,7 @@ Made made_for(const Case& c, DType dtype, const Options& how) {
 }
 
 #ifdef __SANITIZE_THREAD__
-constexpr bool watched = true;  // slow: seven threads show what two would
+constexpr bool watched = true;  // slow: seven threads show what two would, causal what all does
 #else
 constexpr bool watched = false;
 #endif
@@ -210,6 +210,7 @@ TEST_F(CpuPacked, sequences_equal_each_alone) {
   every_mechanism([&](Options how, const std::string& what) {
     if (std::holds_alternative<Given>(how.metric)) return;
     for (const bool causal : {false, true}) {
+      if (watched && !causal) continue;
       how.causal = causal;
       expect_each_alone({{3, 7, 1}, {5, 7, 9}}, how, what + " short");
       expect_each_alone({{101, 120, 97}, {101, 120, 110}}, how, what + " long");
@@ -222,6 +223,7 @@ TEST_F(CpuPacked, sequences_of_bf16_equal_each_alone) {
     every_mechanism([&](Options how, const std::string& what) {
       if (std::holds_alternative<Given>(how.metric)) return;
       for (const bool causal : {false, true}) {
+        if (watched && !causal) continue;
         how.causal = causal;
         expect_each_alone({{3, 7, 1}, {5, 7, 9}}, how, what + " short", DType::bf16);
         expect_each_alone({{101, 220, 197}, {201, 220, 133}}, how, what + " long", DType::bf16);
