@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # The fuzzers (libFuzzer): each gets FOCI_FUZZ_RUNS inputs, grown from tests/fuzz/corpus/<name>.
 # What a run finds worth keeping stays in the build folder; an input that fails is written there.
+if(FOCI_FUZZ)
+  add_custom_target(fuzzers)
+endif()
 function(foci_fuzz name)
   cmake_parse_arguments(fuzz "" "" "LIBRARIES" ${ARGN})
   add_executable(${name}_fuzz fuzz/${name}_fuzz.cpp)
+  add_dependencies(fuzzers ${name}_fuzz)
   target_compile_definitions(${name}_fuzz PRIVATE
     FOCI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FOCI_BINARY_DIR="${PROJECT_BINARY_DIR}")
   target_link_libraries(${name}_fuzz PRIVATE ${fuzz_LIBRARIES})
