@@ -71,9 +71,10 @@ void check_value(const Flag& flag, const std::string& text) {
   if (flag.values == "SHAPE") return check_shape(flag, text);
   if (flag.values.ends_with("|LIST")) return check_list(flag, text, words);
   if (flag.values == "FLAGS") return;
-  if (flag.values == "FILE") {
-    if (text.empty()) throw Misuse(fmt::format("--{} is empty; it needs a file name", flag.name));
-    return;
+  if (flag.values == "FILE" || flag.values == "KEY") {
+    if (!text.empty()) return;
+    throw Misuse(fmt::format("--{} is empty; it needs a {}name", flag.name,
+                             flag.values == "FILE" ? "file " : ""));
   }
   if (flag.values == "COUNT") {
     std::int64_t count = 0;

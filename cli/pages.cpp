@@ -257,6 +257,29 @@ VerbPage data_page() {
       "[NAME|FOLDER]"};
 }
 
+VerbPage convert_page() {
+  return {
+      "convert",
+      "Writes a checkpoint of torch or of safetensors as safetensors, and runs none of its code.",
+      {{"a pretrained model's weights", "foci convert deit_tiny.pth deit_tiny.safetensors"},
+       {"the averaged weights of a training, without the classifier",
+        "foci convert last.pth.tar body.safetensors --take model_ema --drop head."}},
+      {{"take", "KEY", "model, state_dict and the like", tensor_group,
+        "the dictionary in the file that holds the weights"},
+       {"drop", "KEY", "", tensor_group, "leave out tensors whose names begin so"},
+       {"keep-names", "", "", tensor_group,
+        "keep module., model. and _orig_mod. where every name begins with it"},
+       {"json", "", "", output_group, "one JSON object on standard output and nothing else"},
+       {"quiet", "", "", output_group, "one line, without what was taken and left"},
+       {"help", "", "", output_group, "this page"}},
+      "IN",
+      "the checkpoint: .pt or .pth of torch, or .safetensors",
+      {"Of a .pt nothing but tensors, numbers, texts and their containers is read; a file that "
+       "names anything else is refused with that name. Tensors keep their type, become contiguous, "
+       "and a scalar gets the shape (1). See docs/convert.md."},
+      "OUT"};
+}
+
 VerbPage completion_page() {
   return {"completion",
           "Prints a script that teaches your shell to complete foci's verbs, flags and values.",
@@ -293,8 +316,8 @@ VerbPage manual_page() {
 
 const std::vector<VerbPage>& verb_pages() {
   static const std::vector<VerbPage> pages = {
-      info_page(), attend_page(), check_page(),      bench_page(), compare_page(),
-      data_page(), models_page(), completion_page(), help_page(),  manual_page()};
+      info_page(),   attend_page(),  check_page(),      bench_page(), compare_page(), data_page(),
+      models_page(), convert_page(), completion_page(), help_page(),  manual_page()};
   return pages;
 }
 

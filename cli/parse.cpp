@@ -241,6 +241,26 @@ Verb data_of(const Called& called) {
   return verb;
 }
 
+Verb convert_of(const Called& called) {
+  const Words& words = called.words;
+  if (called.word.empty() || called.second.empty()) {
+    throw Misuse(fmt::format("convert needs {}", called.word.empty() ? "a file to read and one to "
+                                                                       "write"
+                                                                     : "a file to write"),
+                 "for instance foci convert deit_tiny.pth deit_tiny.safetensors");
+  }
+  if (!called.second.ends_with(".safetensors")) {
+    throw Misuse(fmt::format("convert writes safetensors; '{}' does not end in .safetensors",
+                             shown(called.second)));
+  }
+  return Convert{.common = common_of(words),
+                 .in = called.word,
+                 .out = called.second,
+                 .take = text_or(words, "take", ""),
+                 .drop = text_or(words, "drop", ""),
+                 .keep_names = is_on(words, "keep-names")};
+}
+
 Verb completion_of(const std::string& word) {
   const auto shells = choices(find_verb("completion")->word);
   if (std::find(shells.begin(), shells.end(), word) != shells.end()) return Completion{word};
@@ -271,6 +291,7 @@ Verb parse(const std::vector<std::string>& arguments) {
   if (called.verb == "models") {
     return WithTorch{Models{.common = common_of(called.words), .name = called.word}, arguments};
   }
+  if (called.verb == "convert") return convert_of(called);
   if (called.verb == "completion") return completion_of(called.word);
   if (called.verb == "manual") return Manual{};
   if (called.verb == "help") return help_of(called.word);

