@@ -55,6 +55,7 @@ void print_words(const Convert& verb, const data::Checkpoint& checkpoint,
 int run(const Convert& verb) {
   data::Checkpoint checkpoint = data::read_checkpoint(verb.in, verb.take);
   const std::string stripped = verb.keep_names ? "" : data::strip_wrappers(checkpoint);
+  if (verb.hf_vit) data::rename_hf_vit(checkpoint);
   const std::int64_t dropped = verb.drop.empty() ? 0 : data::drop(checkpoint, verb.drop);
   if (!verb.drop.empty() && dropped == 0) {
     throw Misuse(fmt::format("--drop {}: no name in {} begins so", shown(verb.drop), verb.in));

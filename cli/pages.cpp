@@ -267,6 +267,8 @@ VerbPage convert_page() {
       {{"take", "KEY", "model, state_dict and the like", tensor_group,
         "the dictionary in the file that holds the weights"},
        {"drop", "KEY", "", tensor_group, "leave out tensors whose names begin so"},
+       {"map", "hf-vit", "", tensor_group,
+        "other names: those of Hugging Face's ViT become timm's, q, k and v one tensor"},
        {"keep-names", "", "", tensor_group,
         "keep module., model. and _orig_mod. where every name begins with it"},
        {"json", "", "", output_group, "one JSON object on standard output and nothing else"},

@@ -258,7 +258,8 @@ Verb convert_of(const Called& called) {
                  .out = called.second,
                  .take = text_or(words, "take", ""),
                  .drop = text_or(words, "drop", ""),
-                 .keep_names = is_on(words, "keep-names")};
+                 .keep_names = is_on(words, "keep-names"),
+                 .hf_vit = text_or(words, "map", "") == "hf-vit"};
 }
 
 Verb completion_of(const std::string& word) {

@@ -118,6 +118,7 @@ struct Convert {
   std::string take;         ///< the dictionary of weights; empty: the usual ones
   std::string drop;         ///< tensors whose names begin so are left out
   bool keep_names = false;  ///< with the prefixes of wrappers
+  bool hf_vit = false;      ///< names of Hugging Face's ViT become timm's
 };
 
 struct Completion {

@@ -18,22 +18,48 @@ std::string count_text(double count) {
                       : fmt::format("{:.1f} k", count * 1e-3);
 }
 
+void add_vit(Json& to, const models::VitOptions& o) {
+  to.update({{"image", o.image},
+             {"patch", o.patch},
+             {"channels", o.channels},
+             {"classes", o.classes},
+             {"dim", o.dim},
+             {"depth", o.depth},
+             {"heads", o.heads},
+             {"mlp_ratio", o.mlp_ratio}});
+}
+
+void add_sequence(Json& to, const models::SequenceOptions& o) {
+  if (o.vocabulary > 0) to["vocabulary"] = o.vocabulary;
+  if (o.channels > 0) to["channels"] = o.channels;
+  to.update({{"length", o.length},
+             {"classes", o.classes},
+             {"dim", o.dim},
+             {"depth", o.depth},
+             {"heads", o.heads},
+             {"head_dim", o.head_dim > 0 ? o.head_dim : o.dim / o.heads},
+             {"mlp_ratio", o.mlp_ratio},
+             {"pooling", o.pooling == models::Pooling::cls ? "cls" : "mean"}});
+}
+
 Json json_of(const Listed& model) {
-  const models::VitOptions& o = model.vit;
-  const models::Size size = models::size_of(o);
-  return {{"name", model.name},
-          {"task", model.task},
-          {"about", model.about},
-          {"parameters", size.parameters},
-          {"multiply_adds", size.multiply_adds},
-          {"image", o.image},
-          {"patch", o.patch},
-          {"channels", o.channels},
-          {"classes", o.classes},
-          {"dim", o.dim},
-          {"depth", o.depth},
-          {"heads", o.heads},
-          {"mlp_ratio", o.mlp_ratio}};
+  const models::Size size = models::size_of(model);
+  Json json = {{"name", model.name},
+               {"task", model.task},
+               {"about", model.about},
+               {"parameters", size.parameters},
+               {"multiply_adds", size.multiply_adds}};
+  if (model.sequence) {
+    add_sequence(json, *model.sequence);
+    return json;
+  }
+  add_vit(json, model.segmenter ? model.segmenter->encoder : model.vit);
+  if (model.segmenter) {
+    json["classes"] = model.segmenter->classes;
+    json["decoder_depth"] = model.segmenter->decoder_depth;
+    json["decoder_heads"] = model.segmenter->decoder_heads;
+  }
+  return json;
 }
 
 int show_one(const Listed& model, bool json) {
@@ -60,7 +86,7 @@ int run_torch(const Models& verb) {
   }
   Table table({"model", "task", "parameters", "multiply-adds"});
   for (const Listed& model : models::listed()) {
-    const models::Size size = models::size_of(model.vit);
+    const models::Size size = models::size_of(model);
     table.add({std::string(model.name), std::string(model.task),
                count_text(double(size.parameters)), count_text(size.multiply_adds)});
   }

@@ -31,6 +31,10 @@ FOCI_API Checkpoint read_checkpoint(const std::string& path, const std::string& 
 /// what was taken.
 FOCI_API std::string strip_wrappers(Checkpoint& checkpoint);
 
+/// Hugging Face's names of a ViT become timm's, its queries, keys and values one tensor. Throws
+/// FileError for any other name.
+FOCI_API void rename_hf_vit(Checkpoint& checkpoint);
+
 /// Without the tensors whose names begin so; returns how many went.
 FOCI_API std::int64_t drop(Checkpoint& checkpoint, const std::string& prefix);
 

@@ -202,7 +202,7 @@ bool Machine::build(int opcode) {
     case 0x86:
     case 0x87: {
       std::vector<std::uint32_t> items(std::size_t(opcode - 0x84));
-      for (auto item = items.rbegin(); item != items.rend(); ++item) *item = pop();
+      for (std::size_t i = items.size(); i-- > 0;) items[i] = pop();
       push({.kind = Kind::tuple, .items = std::move(items)});
       return true;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The models that have names, and what they cost.
-#include <foci/models.hpp>
+#include "models/blocks.hpp"
 
 #include <foci/error.hpp>
 
@@ -14,6 +14,13 @@ namespace {
 
 VitOptions deit(std::int64_t dim, std::int64_t heads) {
   return {.image = 224, .patch = 16, .dim = dim, .depth = 12, .heads = heads};
+}
+
+SegmenterOptions segmenter(VitOptions encoder, std::int64_t image, std::int64_t classes) {
+  encoder.image = image;
+  encoder.classes = 0;
+  const std::int64_t heads = encoder.heads;
+  return {.encoder = std::move(encoder), .classes = classes, .decoder_heads = heads};
 }
 
 /// Changes of one letter between two names.
@@ -31,10 +38,8 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-}  // namespace
-
-const std::vector<Listed>& listed() {
-  static const std::vector<Listed> all = {
+std::vector<Listed> image_models() {
+  return {
       {"vit_micro",
        "images",
        "for images of 28 to 64 pixels, on a processor",
@@ -53,6 +58,88 @@ const std::vector<Listed>& listed() {
       {"vit_small_patch16_224", "images", "timm's", deit(384, 6)},
       {"vit_base_patch16_224", "images", "timm's", deit(768, 12)},
   };
+}
+
+std::vector<Listed> pixel_models() {
+  return {
+      {.name = "segmenter_micro",
+       .task = "pixels",
+       .about = "for windows of 96 pixels, on a processor",
+       .segmenter =
+           segmenter({.patch = 8, .dim = 64, .depth = 4, .heads = 4, .mlp_ratio = 2}, 96, 11)},
+      {.name = "segmenter_tiny_patch16_512",
+       .task = "pixels",
+       .about = "DeiT tiny and a mask transformer, as for ADE20K",
+       .segmenter = segmenter(deit(192, 3), 512, 150)},
+  };
+}
+
+std::vector<Listed> sequence_models() {
+  return {
+      {.name = "lra_listops",
+       .task = "sequences",
+       .about = "Long Range Arena's",
+       .sequence = SequenceOptions{.vocabulary = 16,
+                                   .length = 2000,
+                                   .dim = 512,
+                                   .depth = 4,
+                                   .heads = 8,
+                                   .pooling = Pooling::cls}},
+      {.name = "lra_text",
+       .task = "sequences",
+       .about = "Long Range Arena's, over bytes",
+       .sequence = SequenceOptions{.vocabulary = 256,
+                                   .length = 4000,
+                                   .classes = 2,
+                                   .dim = 256,
+                                   .depth = 4,
+                                   .heads = 4,
+                                   .mlp_ratio = 4,
+                                   .pooling = Pooling::cls}},
+      {.name = "lra_image",
+       .task = "sequences",
+       .about = "Long Range Arena's, over the grey pixels of 32 x 32",
+       .sequence = SequenceOptions{.vocabulary = 256,
+                                   .dim = 128,
+                                   .depth = 1,
+                                   .heads = 8,
+                                   .head_dim = 8,
+                                   .mlp_ratio = 1,
+                                   .pooling = Pooling::cls}},
+      {.name = "lra_pathfinder",
+       .task = "sequences",
+       .about = "Long Range Arena's, over the grey pixels of 32 x 32",
+       .sequence = SequenceOptions{.vocabulary = 256,
+                                   .classes = 2,
+                                   .dim = 32,
+                                   .depth = 4,
+                                   .heads = 4,
+                                   .head_dim = 4,
+                                   .mlp_ratio = 1,
+                                   .pooling = Pooling::cls}},
+      {.name = "lra_small",
+       .task = "sequences",
+       .about = "two layers of 64 and the mean, for any of its tasks",
+       .sequence = SequenceOptions{.vocabulary = 256, .length = 4000}},
+      {.name = "series_small",
+       .task = "series",
+       .about = "for time series; channels, length and classes are the data's",
+       .sequence =
+           SequenceOptions{
+               .channels = 1, .length = 512, .classes = 2, .dim = 64, .depth = 2, .heads = 4}},
+  };
+}
+
+}  // namespace
+
+const std::vector<Listed>& listed() {
+  static const std::vector<Listed> all = [] {
+    std::vector<Listed> models = image_models();
+    for (const auto& more : {pixel_models(), sequence_models()}) {
+      models.insert(models.end(), more.begin(), more.end());
+    }
+    return models;
+  }();
   return all;
 }
 
@@ -68,18 +155,62 @@ const Listed& find(std::string_view name) {
       fmt::format("no model is called '{}'; did you mean {}?", name, nearest->name));
 }
 
+namespace {
+
+/// Numbers that a block trains, and multiply-adds of `tokens` of them through it.
+Size block_size(const BlockSizes& s, std::int64_t tokens) {
+  const std::int64_t inner = s.heads * (s.head_dim > 0 ? s.head_dim : s.dim / s.heads);
+  const std::int64_t hidden = std::int64_t(double(s.dim) * s.mlp_ratio);
+  const std::int64_t products = 4 * s.dim * inner + 2 * s.dim * hidden;      // weights
+  const std::int64_t rest = 3 * inner + s.dim + hidden + s.dim + 4 * s.dim;  // biases, norms
+  return {products + rest, double(tokens) * double(products + 2 * tokens * inner)};
+}
+
+}  // namespace
+
 Size size_of(const VitOptions& o) {
   const std::int64_t side = o.image / o.patch, patches = side * side, tokens = patches + 1;
-  const std::int64_t hidden = std::int64_t(double(o.dim) * o.mlp_ratio);
   const std::int64_t pixels = o.channels * o.patch * o.patch;
-  const std::int64_t block = 4 * o.dim * o.dim + 2 * o.dim * hidden;  // weights of its products
-  const std::int64_t rest = 4 * o.dim + 4 * o.dim + hidden + o.dim;   // biases and norms
-  Size size;
-  size.parameters = o.depth * (block + rest) + (pixels + 1) * o.dim + (1 + tokens) * o.dim +
-                    2 * o.dim + (o.dim + 1) * o.classes;
-  size.multiply_adds = double(patches * pixels * o.dim + o.classes * o.dim) +
-                       double(o.depth) * double(tokens) * double(block + 2 * tokens * o.dim);
-  return size;
+  const Size block =
+      block_size({.dim = o.dim, .depth = 1, .heads = o.heads, .mlp_ratio = o.mlp_ratio}, tokens);
+  return {o.depth * block.parameters + (pixels + 1) * o.dim + (1 + tokens) * o.dim + 2 * o.dim +
+              (o.dim + 1) * o.classes,
+          double(o.depth) * block.multiply_adds + double(patches * pixels * o.dim) +
+              double(o.classes * o.dim)};
+}
+
+Size size_of(const SegmenterOptions& o) {
+  VitOptions encoder = o.encoder;
+  encoder.classes = 0;
+  const Size below = size_of(encoder);
+  const std::int64_t side = encoder.image / encoder.patch, patches = side * side;
+  const std::int64_t dim = encoder.dim, tokens = patches + o.classes;
+  const Size block = block_size({.dim = dim, .depth = 1, .heads = o.decoder_heads}, tokens);
+  return {below.parameters + o.decoder_depth * block.parameters + (dim + 1) * dim + 2 * dim +
+              2 * o.classes + o.classes * dim + 2 * dim * dim,
+          below.multiply_adds + double(o.decoder_depth) * block.multiply_adds +
+              double(patches * dim * dim) + double(tokens * dim * dim) +
+              double(patches * o.classes * dim)};
+}
+
+Size size_of(const SequenceOptions& o) {
+  const std::int64_t cls = o.pooling == Pooling::cls, tokens = o.length + cls;
+  const Size block = block_size({.dim = o.dim,
+                                 .depth = 1,
+                                 .heads = o.heads,
+                                 .head_dim = o.head_dim,
+                                 .mlp_ratio = o.mlp_ratio},
+                                tokens);
+  const std::int64_t embed = o.vocabulary > 0 ? o.vocabulary * o.dim : (o.channels + 1) * o.dim;
+  return {o.depth * block.parameters + embed + (tokens + cls) * o.dim + 2 * o.dim +
+              (o.dim + 1) * o.classes,
+          double(o.depth) * block.multiply_adds + double(o.length * o.channels * o.dim) +
+              double(o.classes * o.dim)};
+}
+
+Size size_of(const Listed& model) {
+  if (model.segmenter) return size_of(*model.segmenter);
+  return model.sequence ? size_of(*model.sequence) : size_of(model.vit);
 }
 
 }  // namespace foci::models

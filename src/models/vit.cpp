@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vision transformer: patches and a class token through blocks, each given the values of the
 // one below.
-#include <foci/models.hpp>
+#include "models/blocks.hpp"
 
 #include <foci/error.hpp>
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -20,17 +21,18 @@ void check(const VitOptions& o) {
         "images of {} pixels in patches of {}: the first must be a multiple of the second", o.image,
         o.patch));
   }
-  if (o.channels < 1 || o.classes < 1 || o.depth < 1) {
+  if (o.channels < 1 || o.classes < 0 || o.depth < 1) {
     throw InvalidArgument(
-        fmt::format("{} channels, {} classes and {} layers; each must be at least 1", o.channels,
-                    o.classes, o.depth));
+        fmt::format("{} channels, {} classes and {} layers; classes may be 0, the others not",
+                    o.channels, o.classes, o.depth));
   }
   if (!(o.drop_path >= 0 && o.drop_path < 1)) {
     throw InvalidArgument(fmt::format("drop_path is {:g}; it must lie in [0, 1)", o.drop_path));
   }
 }
 
-/// timm's: 0.02 wide, biases 0. It cuts at 2, which is a hundred times as far out.
+}  // namespace
+
 void start_like_timm(torch::nn::Module& module) {
   for (const auto& child : module.modules(/*include_self=*/false)) {
     if (auto* linear = child->as<torch::nn::Linear>()) {
@@ -40,7 +42,37 @@ void start_like_timm(torch::nn::Module& module) {
   }
 }
 
-}  // namespace
+std::vector<nn::Block> add_blocks(torch::nn::Module& owner, const BlockSizes& sizes,
+                                  const Mechanism& mechanism) {
+  auto all = std::make_shared<torch::nn::Module>();
+  std::vector<nn::Block> blocks;
+  for (std::int64_t i = 0; i < sizes.depth; ++i) {
+    nn::AttentionOptions attention = attention_of(mechanism, i, sizes.depth);
+    attention.dim = sizes.dim;
+    attention.heads = sizes.heads;
+    attention.head_dim = sizes.head_dim;
+    blocks.push_back(all->register_module(std::to_string(i),
+                                          nn::Block(nn::BlockOptions{attention, sizes.mlp_ratio})));
+  }
+  owner.register_module("blocks", all);
+  return blocks;
+}
+
+at::Tensor through(std::vector<nn::Block>& blocks, at::Tensor x, const Passing& how) {
+  at::Tensor below;  // the values of the layer below
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    nn::BlockImpl& block = *blocks[i];
+    const double p = blocks.size() < 2 ? 0 : how.drop_path * double(i) / double(blocks.size() - 1);
+    const auto add = [&](const at::Tensor& branch) {
+      x = x + drop_path(at::dropout(branch, how.dropout, how.training), p, how.training);
+    };
+    const auto attended = block.attn->forward(block.norm1(x), below, how.key_mask);
+    add(attended.y);
+    add(block.mlp(block.norm2(x)));
+    below = attended.v;
+  }
+  return x;
+}
 
 at::Tensor drop_path(const at::Tensor& branch, double p, bool training) {
   if (!training || p == 0) return branch;
@@ -57,21 +89,16 @@ VitImpl::VitImpl(const VitOptions& options) : options_(options) {
       "proj",
       torch::nn::Conv2d(
           torch::nn::Conv2dOptions(options.channels, dim, options.patch).stride(options.patch)));
-  auto all = std::make_shared<torch::nn::Module>();
-  for (std::int64_t i = 0; i < options.depth; ++i) {
-    nn::AttentionOptions attention = attention_of(options.mechanism, i, options.depth);
-    attention.dim = dim;
-    attention.heads = options.heads;
-    blocks.push_back(all->register_module(
-        std::to_string(i), nn::Block(nn::BlockOptions{attention, options.mlp_ratio})));
-  }
   cls_token = register_parameter("cls_token", at::zeros({1, 1, dim}));
   pos_embed = register_parameter("pos_embed", at::zeros({1, 1 + side * side, dim}));
   register_module("patch_embed", patch_embed);
-  register_module("blocks", all);
+  blocks = add_blocks(
+      *this,
+      {.dim = dim, .depth = options.depth, .heads = options.heads, .mlp_ratio = options.mlp_ratio},
+      options.mechanism);
   norm =
       register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim}).eps(1e-6)));
-  head = register_module("head", torch::nn::Linear(dim, options.classes));
+  if (options.classes > 0) head = register_module("head", torch::nn::Linear(dim, options.classes));
   const at::NoGradGuard without;
   start_like_timm(*this);
   cls_token.normal_(0, 1e-6);
@@ -88,18 +115,12 @@ at::Tensor VitImpl::tokens(const at::Tensor& images) {
   }
   at::Tensor x = proj(images).flatten(2).transpose(1, 2);  // (B,P,dim)
   x = at::cat({cls_token.expand({x.size(0), -1, -1}), x}, 1) + pos_embed;
-  at::Tensor below;  // the values of the layer below
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    nn::BlockImpl& block = *blocks[i];
-    const double p = blocks.size() < 2 ? 0 : o.drop_path * double(i) / double(blocks.size() - 1);
-    const auto attended = block.attn->forward(block.norm1(x), below);
-    x = x + drop_path(attended.y, p, is_training());
-    x = x + drop_path(block.mlp(block.norm2(x)), p, is_training());
-    below = attended.v;
-  }
-  return norm(x);
+  return norm(through(blocks, x, {.drop_path = o.drop_path, .training = is_training()}));
 }
 
-at::Tensor VitImpl::forward(const at::Tensor& images) { return head(tokens(images).select(1, 0)); }
+at::Tensor VitImpl::forward(const at::Tensor& images) {
+  if (head.is_empty()) throw InvalidArgument("this model has 0 classes: it gives tokens alone");
+  return head(tokens(images).select(1, 0));
+}
 
 }  // namespace foci::models

@@ -204,6 +204,7 @@ std::map<std::string, Verb> verbs() {
   all["convert"] = {{"convert", checkpoint, trace},
                     {{"take", {{}, {"--take", "optimizer"}}},
                      {"drop", {{}, {"--drop", "1."}}},
+                     {"map", {{}, {"--map", "hf-vit"}}},
                      {"keep-names", {{}, {"--keep-names"}}},
                      {"json", {{}, {"--json"}}},
                      {"quiet", {{}, {"--quiet"}}},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of torch: files that torch 1.13 wrote (tests/data/make_pt.py) give its numbers;
+// Checkpoints of torch: files that torch 1.13 wrote (tests/data/make_pt.py) give its numbers,
 // hostile and broken ones are refused in one line, and nothing of them runs.
 #include <foci/convert.hpp>
 
@@ -92,6 +92,46 @@ TEST_F(Convert, WeightsArePickedFromATraining) {
   EXPECT_EQ(drop(file, "1."), 5);
   EXPECT_EQ(file.tensors.size(), 2u);
   EXPECT_EQ(read_checkpoint(golden + "protocol4.pt").tensors.size(), 2u);
+}
+
+/// timm's names back from those that Hugging Face gives the same model.
+TEST_F(Convert, HuggingFacesVitGetsTimmsNames) {
+  const std::pair<std::string, std::string> names[] = {
+      {"cls_token", "vit.embeddings.cls_token"},
+      {"patch_embed.proj.bias", "vit.embeddings.patch_embeddings.projection.bias"},
+      {"pos_embed", "vit.embeddings.position_embeddings"},
+      {"blocks.11.norm1.weight", "vit.encoder.layer.11.layernorm_before.weight"},
+      {"blocks.11.norm2.weight", "vit.encoder.layer.11.layernorm_after.weight"},
+      {"blocks.11.attn.proj.weight", "vit.encoder.layer.11.attention.output.dense.weight"},
+      {"blocks.11.mlp.fc1.weight", "vit.encoder.layer.11.intermediate.dense.weight"},
+      {"blocks.11.mlp.fc2.weight", "vit.encoder.layer.11.output.dense.weight"},
+      {"norm.weight", "vit.layernorm.weight"},
+      {"head.bias", "classifier.bias"},
+  };
+  Tensor numbers(DType::f32, {3, 2, 2});
+  for (int i = 0; i < 12; ++i) numbers.data<float>()[i] = float(i);
+  const auto part = [&](int i) { return View(numbers.data<float>() + 4 * i, {2, 2}); };
+  Checkpoint hf;
+  for (const auto& [timm, theirs] : names) hf.tensors[theirs] = part(0);
+  const std::string attention = "vit.encoder.layer.11.attention.attention.";
+  hf.tensors[attention + "query.weight"] = part(0).swapped(0, 1);
+  hf.tensors[attention + "key.weight"] = part(1);
+  hf.tensors[attention + "value.weight"] = part(2);
+  Checkpoint few = hf, odd = hf;
+  rename_hf_vit(hf);
+  ASSERT_EQ(hf.tensors.size(), 11u);
+  for (const auto& [timm, theirs] : names) EXPECT_TRUE(hf.tensors.contains(timm)) << timm;
+  EXPECT_EQ(values_of(hf.tensors.at("blocks.11.attn.qkv.weight")),
+            (Values{0, 2, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  few.tensors.erase(attention + "key.weight");
+  EXPECT_EQ(thrown<FileError>([&] { rename_hf_vit(few); }),
+            "'vit.encoder.layer.11.attention.attention...' has no key beside it");
+  odd.tensors[attention + "key.weight"] = View(numbers.data<float>(), {2, 3});
+  EXPECT_EQ(thrown<FileError>([&] { rename_hf_vit(odd); }),
+            "blocks.11.attn.qkv.weight cannot be made of tensors of shape (2, 2) and (2, 3)");
+  few = hf;
+  EXPECT_EQ(thrown<FileError>([&] { rename_hf_vit(few); }),
+            "'blocks.11.attn.proj.weight' is no name of Hugging Face's ViT");
 }
 
 TEST_F(Convert, SeveralDictionariesMustBeNamed) {

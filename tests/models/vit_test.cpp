@@ -156,9 +156,14 @@ TEST(Vit, SaysWhatIsWrong) {
   EXPECT_EQ(thrown<InvalidArgument>([&] { Vit model(options); }),
             "images of 16 pixels in patches of 5: the first must be a multiple of the second");
   options = small();
-  options.classes = 0;
+  options.classes = -1;
   EXPECT_EQ(thrown<InvalidArgument>([&] { Vit model(options); }),
-            "3 channels, 0 classes and 3 layers; each must be at least 1");
+            "3 channels, -1 classes and 3 layers; classes may be 0, the others not");
+  options.classes = 0;
+  EXPECT_EQ(thrown<InvalidArgument>([&] {
+              Vit(options)->forward(at::zeros({1, 3, 16, 16}));
+            }),
+            "this model has 0 classes: it gives tokens alone");
   options = small();
   options.drop_path = 1;
   EXPECT_EQ(thrown<InvalidArgument>([&] { Vit model(options); }),
