@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hostile IDX, gzip and CIFAR files: the first byte picks the reader, the rest is the file. It is
-// either refused in one line that names it, or every byte it promises may be read.
+// Hostile IDX, gzip and CIFAR files, llama2.c's models and tokenizers: the first byte picks the
+// reader, the rest is the file. It is either refused in one line that names it, or every byte it
+// promises may be read.
 #include "data/image_set.hpp"
+#include "data/llama2c.hpp"
 #include "fuzz/refusals.hpp"
+
+#include <algorithm>
 
 using namespace foci::data;
 
 namespace {
 
 void read(unsigned reader, ByteView file) {
-  switch (reader % 5) {
+  switch (reader % 7) {
     case 0: {
       const IdxImages images = parse_idx_images(file, "fuzz");
       require(std::uint64_t(images.count * images.height * images.width) == images.pixels.size(),
@@ -23,8 +27,20 @@ void read(unsigned reader, ByteView file) {
     case 2:
       touch(unpack_gzip(file, "fuzz", 1 << 24));
       break;
+    case 5: {
+      const Bytes aligned(file.begin(), file.end());
+      for (const auto& [name, view] : parse_llama2c(aligned, "fuzz").weights)
+        touch({static_cast<const std::byte*>(view.data), std::size_t(view.count()) * 4});
+      break;
+    }
+    case 6: {
+      const ScoredPieces pieces(file, "fuzz");
+      const std::string_view text = text_of(file.last(std::min<std::size_t>(file.size(), 200)));
+      require(pieces.decode(pieces.encode(text)) == text, "text comes back");
+      break;
+    }
     default:
-      require(check_cifar(file, "fuzz", reader % 5 == 3 ? Cifar::ten : Cifar::hundred) > 0,
+      require(check_cifar(file, "fuzz", reader % 7 == 3 ? Cifar::ten : Cifar::hundred) > 0,
               "a good file holds a record");
   }
 }

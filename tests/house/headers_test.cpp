@@ -22,7 +22,7 @@ const Language c11{"C11", FOCI_CC " -x c -std=c11"};
 
 /// Headers that want torch's.
 bool wants_torch(const std::string& header) {
-  return header == "foci/nn.hpp" || header == "foci/models.hpp";
+  return header == "foci/nn.hpp" || header == "foci/models.hpp" || header == "foci/language.hpp";
 }
 
 house::Ran compile(const std::string& header, const Language& language) {

@@ -21,8 +21,8 @@ inline const std::vector<std::vector<std::string>> rows = {
     {"metric"},
     {"ref", "cpu", "cuda"},
     {"attend"},
-    {"capi", "nn", "dist"},
-    {"models", "data"},
+    {"capi", "nn", "dist", "data"},
+    {"models"},
     {"train", "attack", "measure", "report"},
     {"compare"},
 };
@@ -32,7 +32,7 @@ inline const std::map<std::string, std::string> header_layers = {
     {"weighting", "metric"}, {"call", "metric"},     {"attention", "attend"}, {"decode", "attend"},
     {"foci", "capi"},        {"settings", "attend"}, {"device", "metric"},    {"generate", "data"},
     {"text", "data"},        {"random", "data"},     {"image", "data"},       {"loader", "data"},
-    {"convert", "data"},
+    {"convert", "data"},     {"llama2c", "data"},    {"language", "models"},
 };
 
 inline int row_of(const std::string& layer) {
@@ -147,6 +147,7 @@ inline std::string refuse_package(const std::string& from, const std::string& pa
   const auto layer = layer_of(from);
   static const std::set<std::string> command = {"std", "posix", "fmt", "nlohmann", "CLI"};
   if (layer == "cli" && command.contains(package)) return "";
+  if (from.starts_with("cli/torch/") && package == "torch") return "";
   if (layer == "examples" && (package == "std" || package == "torch")) return "";
   if (from.starts_with("include/") && package != "std" &&
       !(package == "torch" && row_of(layer) >= row_of("nn"))) {
