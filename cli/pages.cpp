@@ -260,7 +260,8 @@ VerbPage data_page() {
 VerbPage convert_page() {
   return {
       "convert",
-      "Writes a checkpoint of torch or of safetensors as safetensors, and runs none of its code.",
+      "Writes a checkpoint of torch, llama2.c or safetensors as safetensors; none of its code "
+      "runs.",
       {{"a pretrained model's weights", "foci convert deit_tiny.pth deit_tiny.safetensors"},
        {"the averaged weights of a training, without the classifier",
         "foci convert last.pth.tar body.safetensors --take model_ema --drop head."}},
@@ -275,7 +276,7 @@ VerbPage convert_page() {
        {"quiet", "", "", output_group, "one line, without what was taken and left"},
        {"help", "", "", output_group, "this page"}},
       "IN",
-      "the checkpoint: .pt or .pth of torch, or .safetensors",
+      "the checkpoint: .pt or .pth of torch, .bin of llama2.c, or .safetensors",
       {"Of a .pt nothing but tensors, numbers, texts and their containers is read; a file that "
        "names anything else is refused with that name. Tensors keep their type, become contiguous, "
        "and a scalar gets the shape (1). See docs/convert.md."},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of other programs as named tensors: torch's .pt and .pth, read without running any of
-// the code they may hold, and safetensors. Writing them is write_safetensors()'s.
+// the code they may hold, llama2.c's .bin, and safetensors. Writing them is write_safetensors()'s.
 #pragma once
 
 #include <foci/export.h>
@@ -15,7 +15,7 @@ namespace foci::data {
 
 /// Views stay valid as long as `memory` lives; they may be strided and share memory.
 struct Checkpoint {
-  std::string format;                   ///< "torch", "torch before 1.6" or "safetensors"
+  std::string format;                   ///< "torch", "torch before 1.6", "llama2.c", "safetensors"
   std::string taken;                    ///< where in the file the weights lay; empty: at the top
   std::vector<std::string> left;        ///< what lay beside them
   std::map<std::string, View> tensors;  ///< scalars have shape (1)

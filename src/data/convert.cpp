@@ -2,6 +2,7 @@
 // Which kind of checkpoint a file is, and the names of its tensors.
 #include <foci/convert.hpp>
 
+#include "data/rename.hpp"
 #include "data/torch_file.hpp"
 
 #include <foci/error.hpp>
@@ -35,6 +36,7 @@ Checkpoint read_checkpoint(const std::string& path, const std::string& take) {
   if (path.ends_with(".safetensors")) return read_safetensors(path, take);
   auto bytes = std::make_shared<const Bytes>(read_file(path));
   if (!is_zip(*bytes) && !is_early_torch(*bytes)) {
+    if (path.ends_with(".bin") && take.empty()) return read_llama2c_checkpoint(path);
     refuse(path, fmt::format("begins with {}: it is no file of torch.save, and safetensors end in "
                              ".safetensors",
                              in_quotes(text_of(*bytes).substr(0, 4))));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of other programs' models in timm's words. Queries, keys and values that lie apart become
 // one tensor, their rows one after the other.
-#include <foci/convert.hpp>
+#include "data/rename.hpp"
 
 #include "data/bytes.hpp"
 
 #include <foci/error.hpp>
+#include <foci/llama2c.hpp>
 
 #include <fmt/format.h>
 
@@ -112,6 +113,42 @@ void rename_hf_vit(Checkpoint& checkpoint) {
   }
   checkpoint.tensors = std::move(renamed);
   checkpoint.memory = std::move(owned);
+}
+
+Checkpoint read_llama2c_checkpoint(const std::string& path) {
+  auto file = std::make_shared<Llama2c>(read_llama2c(path));
+  auto owned = std::make_shared<Owned>();
+  owned->before = file;
+  Checkpoint checkpoint{.format = "llama2.c",
+                        .taken = {},
+                        .left = {},
+                        .tensors = {{"embed.weight", file->weights.at("embed")},
+                                    {"norm.weight", file->weights.at("norm")}},
+                        .metadata = {{"heads", std::to_string(file->heads)},
+                                     {"kv_heads", std::to_string(file->kv_heads)},
+                                     {"context", std::to_string(file->context)}},
+                        .memory = owned};
+  if (file->weights.contains("head")) {
+    checkpoint.tensors["head.weight"] = file->weights.at("head");
+  }
+  constexpr Pair parts[] = {{"norm1", "norm1"},   {"proj", "attn.proj"}, {"norm2", "norm2"},
+                            {"gate", "mlp.gate"}, {"up", "mlp.fc1"},     {"down", "mlp.fc2"}};
+  for (std::int64_t i = 0; i < file->layers; ++i) {
+    const auto layer = [&](std::string_view name) {  // without the axis of layers
+      const View all = file->weights.find(name)->second;
+      const auto count = all.count() / file->layers;
+      return View(static_cast<const float*>(all.data) + i * count, all.dtype,
+                  all.sizes().subspan(1));
+    };
+    const std::string block = fmt::format("blocks.{}.", i);
+    for (const auto& [from, to] : parts) {
+      checkpoint.tensors[fmt::format("{}{}.weight", block, to)] = layer(from);
+    }
+    const std::string qkv = block + "attn.qkv.weight";
+    owned->tensors.push_back(rows_of({layer("q"), layer("k"), layer("v")}, qkv));
+    checkpoint.tensors[qkv] = owned->tensors.back().view();
+  }
+  return checkpoint;
 }
 
 }  // namespace foci::data

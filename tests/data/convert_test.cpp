@@ -134,6 +134,34 @@ TEST_F(Convert, HuggingFacesVitGetsTimmsNames) {
             "'blocks.11.attn.proj.weight' is no name of Hugging Face's ViT");
 }
 
+/// 2 layers of dim 4 and 2 heads over 1 of keys, hidden 3, 5 tokens, 2 positions; each weight its
+/// own number.
+TEST_F(Convert, Llama2cGetsTheNamesOfALanguageModel) {
+  std::string bytes;
+  for (const std::uint32_t size : {4u, 3u, 2u, 2u, 1u, 5u, 2u}) bytes += little(size);
+  constexpr int embed = 20, norm = 8, q = 32, k = 16, gate = 24;
+  const int count = embed + 2 * norm + 2 * q + 2 * k + 3 * gate + 4 + 4;
+  for (int i = 0; i < count; ++i) {
+    const auto number = float(i);
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  const Checkpoint file = read_checkpoint(made("tiny.bin", bytes));
+  EXPECT_EQ(file.format, "llama2.c");
+  EXPECT_EQ(file.metadata.at("kv_heads"), "1");
+  ASSERT_EQ(file.tensors.size(), 2u + 2 * 7);
+  const View qkv = file.tensors.at("blocks.1.attn.qkv.weight");
+  EXPECT_EQ(to_string(qkv.sizes()), "(8, 4)");
+  EXPECT_EQ(*qkv.at<float>({0, 0}), embed + norm + 16);          // q of layer 1
+  EXPECT_EQ(*qkv.at<float>({4, 0}), embed + norm + q + 8);       // k
+  EXPECT_EQ(*qkv.at<float>({7, 3}), embed + norm + q + k + 15);  // the end of v
+  const View up = file.tensors.at("blocks.1.mlp.fc1.weight");
+  EXPECT_EQ(to_string(up.sizes()), "(3, 4)");
+  EXPECT_EQ(*up.at<float>({0, 0}), embed + 2 * norm + 2 * q + 2 * k + 2 * gate + 12);
+  EXPECT_EQ(*file.tensors.at("norm.weight").at<float>({3}), count - 4 - 1);
+  EXPECT_EQ(fault([&] { read_checkpoint(made("short.bin", bytes.substr(0, 60))); }).substr(0, 9),
+            "short.bin");
+}
+
 TEST_F(Convert, SeveralDictionariesMustBeNamed) {
   EXPECT_EQ(read_checkpoint(golden + "two.pt", "b").tensors.at("w").count(), 3);
   EXPECT_EQ(thrown<FileError>([] { read_checkpoint(golden + "two.pt"); }),
