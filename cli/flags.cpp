@@ -70,7 +70,7 @@ void check_value(const Flag& flag, const std::string& text) {
   if (std::find(words.begin(), words.end(), text) != words.end()) return;
   if (flag.values == "SHAPE") return check_shape(flag, text);
   if (flag.values.ends_with("|LIST")) return check_list(flag, text, words);
-  if (flag.values == "FLAGS") return;
+  if (flag.values == "FLAGS" || flag.values == "TEXT") return;
   if (flag.values == "FILE" || flag.values == "KEY") {
     if (!text.empty()) return;
     throw Misuse(fmt::format("--{} is empty; it needs a {}name", flag.name,

@@ -21,5 +21,6 @@ Flags together(std::initializer_list<Flags> parts);
 
 /// Of verbs that foci-torch runs.
 VerbPage models_page();
+VerbPage generate_page();
 
 }  // namespace foci::cli

@@ -262,6 +262,27 @@ Verb convert_of(const Called& called) {
                  .hf_vit = text_or(words, "map", "") == "hf-vit"};
 }
 
+Generate generate_of(const Called& called) {
+  const Words& words = called.words;
+  Generate verb{.common = common_of(words),
+                .model = called.word,
+                .tokenizer = text_or(words, "tokenizer", ""),
+                .prompt = text_or(words, "prompt", ""),
+                .tokens = size_of_flag(words, "tokens", 256),
+                .temperature = to_number(text_or(words, "temperature", "0")),
+                .top_p = to_number(text_or(words, "top-p", "1")),
+                .cuda = text_or(words, "device", "cpu") == "cuda"};
+  if (verb.model.empty()) {
+    throw Misuse("generate needs a model",
+                 "for instance foci generate stories260K.bin --prompt 'Once upon a time'");
+  }
+  if (verb.temperature < 0)
+    throw Misuse(fmt::format("--temperature {} is below 0", verb.temperature));
+  if (!(verb.top_p > 0 && verb.top_p <= 1))
+    throw Misuse(fmt::format("--top-p {} does not lie in (0, 1]", verb.top_p));
+  return verb;
+}
+
 Verb completion_of(const std::string& word) {
   const auto shells = choices(find_verb("completion")->word);
   if (std::find(shells.begin(), shells.end(), word) != shells.end()) return Completion{word};
@@ -293,6 +314,7 @@ Verb parse(const std::vector<std::string>& arguments) {
     return WithTorch{Models{.common = common_of(called.words), .name = called.word}, arguments};
   }
   if (called.verb == "convert") return convert_of(called);
+  if (called.verb == "generate") return WithTorch{generate_of(called), arguments};
   if (called.verb == "completion") return completion_of(called.word);
   if (called.verb == "manual") return Manual{};
   if (called.verb == "help") return help_of(called.word);

@@ -106,9 +106,19 @@ struct Models {
   std::string name;  ///< empty = all of them
 };
 
+struct Generate {
+  Common common;
+  std::string model;      ///< llama2.c's .bin, or a folder of GPT-2
+  std::string tokenizer;  ///< its file or folder; empty = beside the model
+  std::string prompt;
+  std::int64_t tokens = 256;
+  double temperature = 0, top_p = 1;
+  bool cuda = false;
+};
+
 /// Verbs that need torch: `foci` hands its arguments to `foci-torch`, which runs them.
 struct WithTorch {
-  std::variant<Models> verb;
+  std::variant<Models, Generate> verb;
   std::vector<std::string> arguments;
 };
 

@@ -7,5 +7,6 @@
 namespace foci::cli {
 
 int run_torch(const Models& verb);
+int run_torch(const Generate& verb);
 
 }  // namespace foci::cli

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// foci generate: a small model as llama2.c stores it and a GPT-2, their tokenizers beside them.
+#include "cli/command.hpp"
+
+#include <foci/safetensors.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+
+namespace {
+
+using namespace cli_test;
+
+const bool built = fs::exists(FOCI_BINARY_DIR "/foci-torch");
+
+template <class T>
+std::string raw(T number) {
+  std::string bytes(sizeof number, 0);
+  std::memcpy(bytes.data(), &number, sizeof number);
+  return bytes;
+}
+
+/// dim 4, hidden 2, 1 layer, 2 heads, 1 key head, 263 tokens, context 8: embeddings tell tokens
+/// apart, the rest is small.
+std::string made_model() {
+  const std::string path = folder().file("model.bin");
+  std::ofstream file(path, std::ios::binary);
+  for (const int number : {4, 2, 1, 2, 1, 263, 8}) file << raw(std::int32_t(number));
+  const int floats = 263 * 4 + 4 + 16 + 8 + 8 + 16 + 4 + 8 + 8 + 8 + 4 + 2 * 8;
+  for (int i = 0; i < floats; ++i) file << raw(float((i * 37 % 101) - 50) * 0.02f);
+  return path;
+}
+
+std::string made_tokenizer() {
+  const std::string path = folder().file("tok263.bin");
+  std::ofstream file(path, std::ios::binary);
+  const auto piece = [&](const std::string& text) {
+    file << raw(0.f) << raw(std::int32_t(text.size())) << text;
+  };
+  file << raw(std::int32_t(6));
+  for (const char* special : {"<unk>", "<s>", "</s>"}) piece(special);
+  constexpr char digits[] = "0123456789ABCDEF";
+  for (int b = 0; b < 256; ++b) piece(std::string("<0x") + digits[b / 16] + digits[b % 16] + ">");
+  for (const char* text : {" ", "a", "b", " a"}) piece(text);
+  return path;
+}
+
+/// tests/models/gpt2.safetensors as a folder of Hugging Face's: its 61 tokens are too few for
+/// bytes.
+std::string made_gpt2() {
+  const std::string path = folder().file("gpt2");
+  fs::create_directories(path);
+  const foci::Safetensors stored(FOCI_SOURCE_DIR "/tests/models/gpt2.safetensors");
+  std::map<std::string, foci::View> tensors;
+  for (const std::string& name : stored.names()) {
+    if (name != "tokens" && name != "logits") tensors[name] = stored.find(name);
+  }
+  const std::vector<float> embedding(257 * 16, 0.1f);
+  tensors["wte.weight"] = foci::View(embedding.data(), {257, 16});
+  foci::write_safetensors(path + "/model.safetensors", tensors);
+  std::ofstream(path + "/config.json") << R"({"n_head":2})";
+  return path;
+}
+
+/// Every byte in the characters of GPT-2's files, and <|endoftext|>.
+void add_pairs(const std::string& path) {
+  nlohmann::json tokens;
+  int next = 0x100;
+  for (int b = 0; b < 256; ++b) {
+    const bool plain = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+    const int code = plain ? b : next++;
+    const std::string text = code < 0x80
+                                 ? std::string(1, char(code))
+                                 : std::string{char(0xc0 | code >> 6), char(0x80 | (code & 0x3f))};
+    tokens[text] = b;
+  }
+  tokens["<|endoftext|>"] = 256;
+  std::ofstream(path + "/encoder.json") << tokens.dump();
+  std::ofstream(path + "/vocab.bpe") << "#version: 0.2\n";
+}
+
+TEST(Generate, GoesOnFromThePrompt) {
+  if (!built) GTEST_SKIP() << "this build has no torch";
+  const std::string model = made_model();
+  made_tokenizer();
+  const Ran plain = run_foci({"generate", model, "--prompt", "ab", "--tokens", "3"});
+  ASSERT_EQ(plain.status, 0) << plain.err;
+  EXPECT_TRUE(plain.out.starts_with("ab")) << plain.out;
+  EXPECT_TRUE(plain.out.ends_with("\n"));
+  EXPECT_NE(plain.err.find(" a second\n"), std::string::npos) << plain.err;
+  const Ran quiet = run_foci({"generate", model, "--prompt", "ab", "--tokens", "3", "--quiet"});
+  EXPECT_EQ(quiet.out, plain.out);
+  EXPECT_EQ(quiet.err, "");
+  const auto drawn = [&](const char* seed) {
+    return run_foci({"generate", model, "--temperature", "5", "--seed", seed, "--json"}).json();
+  };
+  EXPECT_EQ(drawn("1").at("text"), drawn("1").at("text"));
+  EXPECT_NE(drawn("1").at("text"), drawn("2").at("text"));
+  EXPECT_LE(drawn("1").at("tokens"), 8);  // its context
+  const Ran cut = run_foci(
+      {"generate", model, "--temperature", "5", "--top-p", "0.000001", "--seed", "9", "--quiet"});
+  EXPECT_EQ(cut.out, run_foci({"generate", model, "--quiet"}).out);
+  const Ran one = run_foci({"generate", model, "--threads", "1", "--json", "--tokens", "2"});
+  EXPECT_EQ(one.json().at("prompt_tokens"), 1);
+}
+
+TEST(Generate, TakesAFolderOfGpt2) {
+  if (!built) GTEST_SKIP() << "this build has no torch";
+  const std::string model = made_gpt2();
+  const Ran bare = run_foci({"generate", model});
+  EXPECT_EQ(bare.status, 1);
+  EXPECT_NE(bare.err.find("holds no encoder.json and vocab.bpe"), std::string::npos) << bare.err;
+  add_pairs(model);
+  const Ran ran = run_foci({"generate", model, "--prompt", "a b", "--tokens", "4", "--json"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.json().at("prompt_tokens"), 3);
+  EXPECT_TRUE(ran.json().at("text").get<std::string>().starts_with("a b"));
+}
+
+TEST(Generate, SaysWhatIsWrong) {
+  const auto misuse = [](std::vector<std::string> words) {
+    const Ran ran = run_foci(std::move(words));
+    EXPECT_EQ(ran.status, 2);
+    return ran.err.substr(0, ran.err.find('\n'));
+  };
+  EXPECT_EQ(misuse({"generate"}), "foci: generate needs a model");
+  EXPECT_EQ(misuse({"generate", "m", "--temperature", "-1"}), "foci: --temperature -1 is below 0");
+  EXPECT_EQ(misuse({"generate", "m", "--top-p", "0"}), "foci: --top-p 0 does not lie in (0, 1]");
+  EXPECT_EQ(misuse({"generate", "m", "--tokens", "0"}),
+            "foci: --tokens 0 is not a size; it needs a whole number, 1 or more");
+  if (!built) GTEST_SKIP() << "this build has no torch";
+  const auto failed = [](std::vector<std::string> words) {
+    const Ran ran = run_foci(std::move(words));
+    EXPECT_EQ(ran.status, 1);
+    return ran.err.substr(0, ran.err.find('\n'));
+  };
+  EXPECT_EQ(failed({"generate", "nowhere.bin"}), "foci: nowhere.bin: no such file or folder");
+  const std::string model = made_model();
+  fs::remove(folder().file("tok263.bin"));
+  EXPECT_EQ(
+      failed({"generate", model}),
+      "foci: " + model + ": neither tokenizer.bin nor tok263.bin is beside it: --tokenizer FILE");
+  std::ofstream(made_tokenizer(), std::ios::binary | std::ios::app) << raw(0.f) << raw(1) << "c";
+  EXPECT_EQ(failed({"generate", model, "--tokenizer", folder().file("tok263.bin")}),
+            "foci: " + model + ": a vocabulary of 263, and the tokenizer has 264");
+}
+
+}  // namespace
