@@ -54,6 +54,16 @@ void check_shape(const Flag& flag, const std::string& text) {
   }
 }
 
+/// "1:", "2:5", ":3"
+void check_layers(const Flag& flag, const std::string& text) {
+  const auto parts = split(text, ':');
+  std::int64_t layer = 0;
+  const auto fits = [&](const std::string& part) { return part.empty() || parses(part, layer); };
+  if (parts.size() == 2 && fits(parts[0]) && fits(parts[1])) return;
+  throw Misuse(fmt::format("--{} '{}' is not first:last", flag.name, shown(text)),
+               "1: is all but the lowest layer, 2:5 the third to the fifth");
+}
+
 }  // namespace
 
 std::vector<std::string> choices(std::string_view values) {
@@ -70,6 +80,7 @@ void check_value(const Flag& flag, const std::string& text) {
   if (std::find(words.begin(), words.end(), text) != words.end()) return;
   if (flag.values == "SHAPE") return check_shape(flag, text);
   if (flag.values.ends_with("|LIST")) return check_list(flag, text, words);
+  if (flag.values == "LAYERS") return check_layers(flag, text);
   if (flag.values == "FLAGS" || flag.values == "TEXT") return;
   if (flag.values == "FILE" || flag.values == "KEY") {
     if (!text.empty()) return;

@@ -15,8 +15,8 @@ namespace foci::cli {
 using Words = std::map<std::string, std::string>;
 
 /// `values` is "dot|flat", "all|naive|LIST" (several with commas), "NUMBER", "NUMBER|auto",
-/// "COUNT", "SHAPE", "FILE", "KEY" (any text), "TEXT" (an empty one too), "FLAGS" (of the same
-/// verb, as name=value), or empty for a switch.
+/// "COUNT", "SHAPE", "FILE", "KEY" (any text), "TEXT" (an empty one too), "LAYERS" (first:last),
+/// "FLAGS" (of the same verb, as name=value), or empty for a switch.
 struct Flag {
   std::string_view name;
   std::string_view values;

@@ -22,5 +22,7 @@ Flags together(std::initializer_list<Flags> parts);
 /// Of verbs that foci-torch runs.
 VerbPage models_page();
 VerbPage generate_page();
+VerbPage train_page();
+VerbPage eval_page();
 
 }  // namespace foci::cli

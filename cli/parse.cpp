@@ -32,15 +32,19 @@ std::string text_or(const Words& words, const std::string& flag, const std::stri
 }
 
 Common common_of(const Words& words) {
-  Common common{
-      .json = is_on(words, "json"), .quiet = is_on(words, "quiet"), .seed = 0, .threads = 0};
+  Common common{.json = is_on(words, "json"),
+                .quiet = is_on(words, "quiet"),
+                .seed = 0,
+                .threads = 0,
+                .cuda = false};
   common.seed = std::uint64_t(to_count(text_or(words, "seed", "0")));
   const std::int64_t threads = to_count(text_or(words, "threads", "0"));
   if (threads > most_threads) {
     throw Misuse(fmt::format("--threads {} is more than {}", threads, most_threads));
   }
   common.threads = int(threads);
-  if (text_or(words, "device", "cpu") == "cuda" && !has_cuda()) {
+  common.cuda = text_or(words, "device", "cpu") == "cuda";
+  if (common.cuda && !has_cuda()) {
     throw Misuse("--device cuda is not in this build; the nearest is --device cpu",
                  "foci info lists what this build can do");
   }
@@ -283,6 +287,30 @@ Generate generate_of(const Called& called) {
   return verb;
 }
 
+Train train_of(const Called& called) {
+  const auto tasks = choices(find_verb("train")->word);
+  if (called.word != "images") {
+    throw Misuse(called.word.empty() ? "train needs to know what: foci train images"
+                                     : fmt::format("train cannot learn '{}'{}", shown(called.word),
+                                                   suggestion(called.word, tasks)),
+                 "one of " + listed(tasks));
+  }
+  if (called.words.count("run") == 0) {
+    throw Misuse("train needs --run FOLDER, which the run is written into",
+                 "for instance foci train images --data data/fashion-mnist --run runs/a");
+  }
+  for (const char* flag : {"batch", "accumulate", "workers", "keep"})
+    size_of_flag(called.words, flag, 1);
+  return {.common = common_of(called.words), .words = called.words};
+}
+
+Eval eval_of(const Called& called) {
+  if (called.word.empty())
+    throw Misuse("eval needs the folder of a run", "for instance foci eval runs/a");
+  for (const char* flag : {"batch", "workers"}) size_of_flag(called.words, flag, 1);
+  return {.common = common_of(called.words), .run = called.word, .words = called.words};
+}
+
 Verb completion_of(const std::string& word) {
   const auto shells = choices(find_verb("completion")->word);
   if (std::find(shells.begin(), shells.end(), word) != shells.end()) return Completion{word};
@@ -315,6 +343,8 @@ Verb parse(const std::vector<std::string>& arguments) {
   }
   if (called.verb == "convert") return convert_of(called);
   if (called.verb == "generate") return WithTorch{generate_of(called), arguments};
+  if (called.verb == "train") return WithTorch{train_of(called), arguments};
+  if (called.verb == "eval") return WithTorch{eval_of(called), arguments};
   if (called.verb == "completion") return completion_of(called.word);
   if (called.verb == "manual") return Manual{};
   if (called.verb == "help") return help_of(called.word);

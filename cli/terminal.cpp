@@ -21,18 +21,6 @@ bool wants_colour() {
          terminal != nullptr && std::string(terminal) != "dumb";
 }
 
-bool can_move() {
-  const char* terminal = std::getenv("TERM");
-  return isatty(STDERR_FILENO) != 0 && terminal != nullptr && std::string(terminal) != "dumb";
-}
-
-/// Columns of the terminal; a longer line would wrap and could not be renewed.
-std::size_t columns() {
-  winsize size{};
-  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-  return known ? size.ws_col : 80;
-}
-
 /// Characters, not bytes.
 std::size_t width_of(const std::string& text) {
   return std::size_t(
@@ -44,6 +32,8 @@ std::string room(const std::string& text, std::size_t width) {
   return std::string(width - std::min(width, width_of(text)), ' ');
 }
 
+}  // namespace
+
 std::string time_left(double seconds) {
   const auto whole = std::int64_t(std::min(seconds, 359999.0));
   if (whole < 60) return fmt::format("{} s left", whole);
@@ -51,7 +41,16 @@ std::string time_left(double seconds) {
   return fmt::format("{} h {} min left", whole / 3600, whole / 60 % 60);
 }
 
-}  // namespace
+bool can_move() {
+  const char* terminal = std::getenv("TERM");
+  return isatty(STDERR_FILENO) != 0 && terminal != nullptr && std::string(terminal) != "dumb";
+}
+
+std::size_t terminal_columns() {
+  winsize size{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col : 80;
+}
 
 std::string painted(const std::string& text, Paint paint) {
   if (!wants_colour()) return text;
@@ -114,7 +113,7 @@ void Progress::at(std::int64_t done, std::int64_t total) {
     line += fmt::format(", {:.3g}/s, {}", rate, time_left(double(total - done) / rate));
   }
   if (!now_.empty()) line += fmt::format(" ({})", now_);
-  if (moving_) line = line.substr(0, columns() - 1);
+  if (moving_) line = line.substr(0, terminal_columns() - 1);
   fmt::print(stderr, "{}{}{}", moving_ ? "\r\x1b[K" : "", line, moving_ ? "" : "\n");
   std::fflush(stderr);
   printed_ = true;

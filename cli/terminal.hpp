@@ -34,6 +34,14 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+/// Whether standard error is a terminal on which a line can be written over.
+bool can_move();
+/// Columns of the terminal; a longer line would wrap and could not be renewed.
+std::size_t terminal_columns();
+
+/// "3 min 20 s left"
+std::string time_left(double seconds);
+
 /// Whether a verb may show that it is still alive.
 enum class Show { nothing, progress };
 

@@ -22,6 +22,7 @@ struct Common {
   bool quiet = false;
   std::uint64_t seed = 0;
   int threads = 0;  ///< 0 = one per core
+  bool cuda = false;
 };
 
 /// The mechanism flags: as words, because a file's metadata may complete them, and as options.
@@ -116,9 +117,20 @@ struct Generate {
   bool cuda = false;
 };
 
+struct Train {
+  Common common;
+  Words words;
+};
+
+struct Eval {
+  Common common;
+  std::string run;
+  Words words;
+};
+
 /// Verbs that need torch: `foci` hands its arguments to `foci-torch`, which runs them.
 struct WithTorch {
-  std::variant<Models, Generate> verb;
+  std::variant<Models, Generate, Train, Eval> verb;
   std::vector<std::string> arguments;
 };
 

@@ -8,5 +8,7 @@ namespace foci::cli {
 
 int run_torch(const Models& verb);
 int run_torch(const Generate& verb);
+int run_torch(const Train& verb);
+int run_torch(const Eval& verb);
 
 }  // namespace foci::cli

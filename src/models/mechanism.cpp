@@ -91,6 +91,7 @@ nn::AttentionOptions attention_of(const Mechanism& mechanism, std::int64_t index
     return layer;
   }
   const std::string metric = words.contains("metric") ? words.find("metric")->second : "dot";
+  if (metric == "random") words.emplace("layer", std::to_string(index));  // each its own draw
   const auto scope = words.find("scope");
   if (metric == "learned" || metric == "learned-full") {
     learn(layer, words, metric == "learned-full");

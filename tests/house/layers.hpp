@@ -32,7 +32,8 @@ inline const std::map<std::string, std::string> header_layers = {
     {"weighting", "metric"}, {"call", "metric"},     {"attention", "attend"}, {"decode", "attend"},
     {"foci", "capi"},        {"settings", "attend"}, {"device", "metric"},    {"generate", "data"},
     {"text", "data"},        {"random", "data"},     {"image", "data"},       {"loader", "data"},
-    {"convert", "data"},     {"llama2c", "data"},    {"language", "models"},
+    {"convert", "data"},     {"llama2c", "data"},    {"language", "models"},  {"run", "train"},
+    {"classify", "train"},
 };
 
 inline int row_of(const std::string& layer) {

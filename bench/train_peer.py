@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# bench/train_peer.py FOCI DATA [--turns N] [--steps N] [--threads N]: images a second of the micro
+# vision transformer in training, by `foci train` with dot and with layer-change and by the same
+# model written in torch (eager, the torch of this python). All take turns; the best turn of each
+# counts. foci reads and augments DATA; the peer's batches lie ready. Prints JSON.
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+BATCH, IMAGE, PATCH, DIM, DEPTH, HEADS, MLP, CLASSES = 128, 28, 4, 64, 4, 4, 2, 10
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(DIM, eps=1e-6)
+        self.qkv, self.proj = nn.Linear(DIM, 3 * DIM), nn.Linear(DIM, DIM)
+        self.norm2 = nn.LayerNorm(DIM, eps=1e-6)
+        self.fc1, self.fc2 = nn.Linear(DIM, MLP * DIM), nn.Linear(MLP * DIM, DIM)
+
+    def forward(self, x):
+        B, N, _ = x.shape
+        qkv = self.qkv(self.norm1(x)).reshape(B, N, 3, HEADS, DIM // HEADS).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.unbind(0)
+        weights = (q @ k.transpose(-2, -1) * (DIM // HEADS) ** -0.5).softmax(dim=-1)
+        x = x + self.proj((weights @ v).transpose(1, 2).reshape(B, N, DIM))
+        return x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
+
+
+class Vit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(1, DIM, PATCH, PATCH)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, DIM))
+        self.pos_embed = nn.Parameter(torch.randn(1, 1 + (IMAGE // PATCH) ** 2, DIM) * 0.02)
+        self.blocks = nn.Sequential(*[Block() for _ in range(DEPTH)])
+        self.norm, self.head = nn.LayerNorm(DIM, eps=1e-6), nn.Linear(DIM, CLASSES)
+
+    def forward(self, images):
+        x = self.patch(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1) + self.pos_embed
+        return self.head(self.norm(self.blocks(x))[:, 0])
+
+
+def peer(steps):
+    torch.manual_seed(0)
+    model = Vit()
+    matrices = [p for p in model.parameters() if p.dim() == 2 or p.dim() == 4]
+    others = [p for p in model.parameters() if p.dim() != 2 and p.dim() != 4]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05},
+                                   {"params": others, "weight_decay": 0}], lr=1e-3)
+    images = torch.randn(BATCH, 1, IMAGE, IMAGE)
+    targets = torch.full((BATCH, CLASSES), 0.01)
+    targets[torch.arange(BATCH), torch.arange(BATCH) % CLASSES] = 0.91
+    begin = time.perf_counter()
+    for _ in range(steps):
+        optimizer.zero_grad(set_to_none=True)
+        loss = F.cross_entropy(model(images), targets)
+        loss.item()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1)
+        optimizer.step()
+    return steps * BATCH / (time.perf_counter() - begin)
+
+
+def ours(args, metric):
+    with tempfile.TemporaryDirectory() as folder:
+        words = [args.foci, "train", "images", "--data", args.data, "--run", folder + "/run",
+                 "--metric", metric, "--batch", str(BATCH), "--steps", str(args.steps),
+                 "--clip", "1", "--threads", str(args.threads), "--json"]
+        words += ["--evaluate-every", str(10**9), "--save-every", str(10**9)]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        return json.loads(done.stdout)["images_per_second"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("foci")
+    parser.add_argument("data")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    best = {"dot": 0.0, "layer-change": 0.0, "torch": 0.0}
+    for _ in range(args.turns):
+        for metric in ("dot", "layer-change"):
+            best[metric] = max(best[metric], ours(args, metric))
+        best["torch"] = max(best["torch"], peer(args.steps))
+    print(json.dumps({"images_per_second": best, "torch": torch.__version__,
+                      "threads": args.threads, "turns": args.turns, "steps": args.steps,
+                      "ours_over_torch": best["layer-change"] / best["torch"],
+                      "layer_change_share": best["dot"] / best["layer-change"] - 1}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

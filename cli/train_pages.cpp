@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pages of training. The defaults of a run are the ones that stand here: run_words.cpp reads
+// them.
+#include "cli/pages.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace foci::cli {
+namespace {
+
+constexpr std::string_view data_group = "The data";
+constexpr std::string_view model_group = "The model";
+constexpr std::string_view change_group = "What happens to a training image";
+constexpr std::string_view optimizer_group = "The optimiser";
+constexpr std::string_view run_group = "The run";
+
+/// The mechanism of a model's layers. Left out are what a model has no tensor for, and what is
+/// causal: the class token stands first and would see nothing but itself.
+Flags layer_flags() {
+  static const std::set<std::string_view> without = {"given",  "layer", "allow-leak",
+                                                     "causal", "rate",  "content"};
+  Flags flags = together({metric_flags(), weighting_flags()});
+  const std::string_view metric_group = flags[0].group;
+  flags.erase(std::remove_if(flags.begin(), flags.end(),
+                             [](const Flag& flag) { return without.count(flag.name) > 0; }),
+              flags.end());
+  for (Flag& flag : flags) {
+    if (flag.name == "metric") {
+      flag.values = "dot|layer-change|flat|jacobian|key-covariance|random|learned|learned-full";
+    }
+    if (flag.name == "weighting") flag.values = "softmax|relu2|identity|linear";
+    if (flag.name == "scope") flag.values = "sequence|prefix|running";
+  }
+  const Flags more = {
+      {"metric-layers", "LAYERS", "0:", metric_group,
+       "layers that have the metric, first:last+1, counted from 0; the others have dot"},
+      {"init", "identity|estimate|random", "identity", metric_group,
+       "where a learned metric begins"},
+      {"running-momentum", "NUMBER", "0.99", metric_group, "of --scope running"}};
+  flags.insert(flags.begin() + 1, more.begin(), more.end());
+  return flags;
+}
+
+Flags data_flags() {
+  return {
+      {"data", "FILE", "required", data_group, "a folder of images, or the name of a set in data/"},
+      {"split", "train|valid|test", "test", data_group, "what the model is judged by"},
+  };
+}
+
+Flags model_flags() {
+  return {
+      {"model", "KEY", "vit_micro", model_group, "one that `foci models` lists"},
+      {"weights", "FILE", "", model_group,
+       "begin with the weights of a plain model, as timm has them, whatever the metric"},
+      {"image", "COUNT", "0", model_group,
+       "pixels a side; 0: the model's, for vit_micro the data's"},
+      {"patch", "COUNT", "0", model_group, "pixels a side of a patch; 0: the model's"},
+      {"dim", "COUNT", "0", model_group, "size of a token; 0: the model's"},
+      {"depth", "COUNT", "0", model_group, "layers; 0: the model's"},
+      {"heads", "COUNT", "0", model_group, "heads a layer; 0: the model's"},
+      {"mlp-ratio", "NUMBER", "0", model_group,
+       "hidden size of the perceptron over dim; 0: the model's"},
+      {"drop-path", "NUMBER", "0", model_group,
+       "probability that the last layer is left out; it grows from 0 at the first"},
+  };
+}
+
+Flags change_flags() {
+  return {
+      {"augment", "none|shift|deit", "shift", change_group,
+       "shift moves and mirrors; deit crops, mirrors, RandAugment, erases"},
+      {"shift", "COUNT", "2", change_group, "pixels an image is moved by at most"},
+      {"flip", "NUMBER", "0.5", change_group, "probability of a mirror image"},
+      {"area", "NUMBER", "0.08", change_group, "deit: the least share of an image in a crop"},
+      {"magnitude", "NUMBER", "9", change_group, "deit: of RandAugment, 0 to 10; 0: without it"},
+      {"jitter", "NUMBER", "0", change_group, "deit: of brightness, contrast and saturation"},
+      {"erasing", "NUMBER", "0.25", change_group, "deit: probability of a box of noise"},
+      {"mixup", "NUMBER", "0", change_group, "alpha of mixup; 0: without it"},
+      {"cutmix", "NUMBER", "0", change_group, "alpha of cutmix; 0: without it"},
+      {"label-smoothing", "NUMBER", "0.1", change_group, "share of a label that all classes get"},
+      {"crop-share", "NUMBER", "1", change_group, "judged is the middle of an image, this much"},
+  };
+}
+
+Flags optimizer_flags() {
+  return {
+      {"optimizer", "adamw|sgd", "adamw", optimizer_group, "sgd has Nesterov's momentum"},
+      {"learning-rate", "NUMBER", "0.001", optimizer_group, "after the warm-up"},
+      {"last-rate", "NUMBER", "1e-5", optimizer_group, "where cosine and poly end"},
+      {"warmup", "COUNT", "0", optimizer_group, "steps from --first-rate up to --learning-rate"},
+      {"first-rate", "NUMBER", "1e-6", optimizer_group, "where the warm-up begins"},
+      {"schedule", "cosine|poly|constant", "cosine", optimizer_group, "the rate's way down"},
+      {"power", "NUMBER", "0.9", optimizer_group, "of --schedule poly"},
+      {"weight-decay", "NUMBER", "0.05", optimizer_group,
+       "of matrices; biases, norms, positions and metrics have none"},
+      {"beta1", "NUMBER", "0.9", optimizer_group, "adamw"},
+      {"beta2", "NUMBER", "0.999", optimizer_group, "adamw"},
+      {"epsilon", "NUMBER", "1e-8", optimizer_group, "adamw"},
+      {"momentum", "NUMBER", "0.9", optimizer_group, "sgd"},
+      {"clip", "NUMBER", "0", optimizer_group, "length that gradients are cut to; 0: not"},
+      {"ema", "NUMBER", "0", optimizer_group, "decay of the weights' average; 0: none"},
+  };
+}
+
+Flags run_flags() {
+  return {
+      {"run", "FILE", "required", run_group, "the folder that the run is written into"},
+      {"preset", "FILE", "", run_group,
+       "a JSON file of flags, or the name of one in presets/; flags given here win"},
+      {"resume", "", "", run_group,
+       "go on from the last checkpoint, with the run's own flags; from the start where there is "
+       "none"},
+      {"epochs", "COUNT", "10", run_group, "times that the training set is gone through"},
+      {"steps", "COUNT", "0", run_group, "steps in all, in place of epochs"},
+      {"batch", "COUNT", "128", run_group, "images a batch"},
+      {"accumulate", "COUNT", "1", run_group, "batches a step"},
+      {"evaluate-every", "COUNT", "0", run_group, "steps; 0: at the end of every epoch"},
+      {"save-every", "COUNT", "0", run_group, "steps; 0: at the end of every epoch"},
+      {"keep", "COUNT", "2", run_group, "checkpoints that stay"},
+      {"workers", "COUNT", "1", run_group, "threads that make batches ahead"},
+  };
+}
+
+}  // namespace
+
+VerbPage train_page() {
+  return {
+      "train",
+      "Trains a model, of any metric, so that a kill at any moment loses nothing that was saved.",
+      {{"Fashion-MNIST with the preset's numbers, elliptical from the second layer on",
+        "foci train images --preset fashion-mnist --run runs/a --metric layer-change "
+        "--metric-layers 1:"},
+       {"go on where it was stopped or killed", "foci train images --run runs/a --resume"},
+       {"a larger model, other numbers",
+        "foci train images --data data/cifar-10 --run runs/b --dim 192 --depth 8 --heads 6 "
+        "--augment deit"}},
+      together({data_flags(), run_flags(), model_flags(), layer_flags(), optimizer_flags(),
+                change_flags(), common_flags()}),
+      "images",
+      "what is learned: classes of images",
+      {"The run's folder holds config.json (every flag as it was resolved, and what the data is), "
+       "env.json, metrics.jsonl (a line a step), events.out.tfevents.foci for TensorBoard, and "
+       "checkpoints/step-N with model, ema and training as safetensors, the last --keep of them. "
+       "--resume reads config.json; of the flags beside it only --threads, --workers, --device, "
+       "--keep and --save-every may say something else.",
+       "SIGTERM and Ctrl-C save and end with status 0. After any end --resume continues the curve "
+       "of losses bit for bit, on a processor and with as many threads. A loss that is not finite "
+       "ends the run with status 1, names the step and the first layer that is not, and leaves "
+       "the last checkpoint."}};
+}
+
+VerbPage eval_page() {
+  return {"eval",
+          "Judges the last checkpoint of a run by a whole split.",
+          {{"top-1 and top-5", "foci eval runs/a"},
+           {"the average of the weights, for a program", "foci eval runs/a --ema --json"}},
+          together({{{"data", "FILE", "the run's", data_group, "another folder of images"},
+                     {"split", "train|valid|test", "the run's", data_group, "of the set"},
+                     {"ema", "", "", data_group, "the average of the weights"},
+                     {"batch", "COUNT", "the run's", run_group, "images a batch"},
+                     {"workers", "COUNT", "1", run_group, "threads that make batches ahead"}},
+                    common_flags()}),
+          "RUN",
+          "the folder of a run",
+          {}};
+}
+
+}  // namespace foci::cli

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of a run: written so that a kill at any moment leaves the one before whole.
+#include <foci/train.hpp>
+
+#include "train/tensors.hpp"
+
+#include <foci/error.hpp>
+#include <foci/nn.hpp>
+#include <foci/safetensors.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+
+namespace foci::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view last_written = "training.safetensors";
+
+void write(const fs::path& path, const Tensors& tensors) {
+  std::map<std::string, View> views;
+  std::vector<at::Tensor> held;  // until they are written
+  for (const auto& [name, tensor] : tensors) {
+    held.push_back(tensor.detach().to(at::kCPU).contiguous());
+    views[name] = view_of(name, held.back());
+  }
+  write_safetensors(path.string(), views, {{"format", "pt"}});
+}
+
+Tensors read(const fs::path& path) {
+  const Safetensors file(path.string());
+  Tensors tensors;
+  for (const std::string& name : file.names())
+    tensors[name] = tensor_of(file.find(name), [](void*) {}).clone();
+  return tensors;
+}
+
+std::optional<std::int64_t> step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  std::int64_t step = 0;
+  if (!name.starts_with("step-")) return {};
+  const auto [end, fault] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+  if (fault != std::errc() || end != name.data() + name.size()) return {};
+  return step;
+}
+
+/// Oldest first. One without the file that is written last is half of one.
+std::vector<std::pair<std::int64_t, fs::path>> whole_ones(const std::string& run) {
+  std::vector<std::pair<std::int64_t, fs::path>> all;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(fs::path(run) / "checkpoints", none)) {
+    const auto step = step_of(entry.path());
+    if (step && fs::exists(entry.path() / last_written)) all.emplace_back(*step, entry.path());
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+/// What makes it a checkpoint goes first, so that half of one never looks whole.
+void discard(const fs::path& folder) {
+  std::error_code ignored;
+  fs::remove(folder / last_written, ignored);
+  fs::remove_all(folder, ignored);
+}
+
+/// The average under the names of the model, buffers beside it, so that it loads as one.
+Tensors model_of(const Average& average, const torch::nn::Module& module) {
+  Tensors all = average.tensors();
+  for (const auto& item : module.named_buffers()) all[item.key()] = item.value();
+  return all;
+}
+
+void write_all(const fs::path& folder, const State& state) {
+  nn::save_weights(*state.module, (folder / "model.safetensors").string());
+  if (state.average) write(folder / "ema.safetensors", model_of(*state.average, *state.module));
+  write(folder / last_written, state.optimizer->state());
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& run, std::int64_t step, const State& state, int keep) {
+  const fs::path folder = fs::path(run) / "checkpoints" / fmt::format("step-{}", step);
+  std::error_code fault;
+  fs::create_directories(folder, fault);
+  if (fault) throw FileError(fmt::format("{}: {}", folder.string(), fault.message()));
+  fs::remove(folder / last_written, fault);
+  try {
+    write_all(folder, state);
+  } catch (...) {
+    discard(folder);
+    throw;
+  }
+  const auto all = whole_ones(run);
+  for (std::size_t i = 0; i + std::size_t(std::max(keep, 1)) < all.size(); ++i)
+    discard(all[i].second);
+}
+
+std::string last_checkpoint(const std::string& run) {
+  const auto all = whole_ones(run);
+  return all.empty() ? "" : all.back().second.string();
+}
+
+std::int64_t load_checkpoint(const std::string& run, const State& state) {
+  const fs::path folder = last_checkpoint(run);
+  if (folder.empty()) return -1;
+  const Tensors training = read(folder / last_written);
+  nn::load_weights(*state.module, (folder / "model.safetensors").string());
+  state.optimizer->load(training);
+  if (state.average) state.average->load(read(folder / "ema.safetensors"));
+  return *step_of(folder);
+}
+
+}  // namespace foci::train

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images of a set as batches of numbers, made ahead by foci::data's loader. No torch.
+#pragma once
+
+#include <foci/classify.hpp>
+#include <foci/image.hpp>
+#include <foci/loader.hpp>
+
+#include <memory>
+
+namespace foci::train {
+
+/// Batches to train on: inputs (B,C,S,S) f32, targets (B,classes) f32, mixed and smoothed.
+/// `first` counts from the start of the run.
+std::unique_ptr<data::Loader> training_batches(const data::ImageSet& set, const ImageFacts& facts,
+                                               std::int64_t side, const ImageTraining& training,
+                                               std::int64_t first);
+
+/// Every image once in order; targets (B) i64.
+std::unique_ptr<data::Loader> judged_batches(const data::ImageSet& set, const ImageFacts& facts,
+                                             std::int64_t side, const ImageInput& input);
+
+/// Throws where a label is none of the classes, and for masks.
+void check_labels(const data::ImageSet& set, const ImageFacts& facts);
+
+}  // namespace foci::train

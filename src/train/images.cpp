@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// A vision transformer learns classes of images, and is judged by them.
+#include <foci/classify.hpp>
+#include <foci/models.hpp>
+#include <foci/train.hpp>
+
+#include "train/image_batches.hpp"
+#include "train/tensors.hpp"
+
+#include <foci/error.hpp>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/topk.h>
+
+#include <fmt/format.h>
+
+namespace foci::train {
+namespace {
+
+models::VitOptions options_of(const ImageModel& model, const ImageFacts& facts) {
+  const models::Listed& listed = models::find(model.name);
+  if (listed.segmenter || listed.sequence) {
+    throw InvalidArgument(
+        fmt::format("{} is for {}; a classifier of images needs a vit", listed.name, listed.task));
+  }
+  models::VitOptions o = listed.vit;
+  const auto change = [](auto& to, auto by) {
+    if (by != 0) to = by;
+  };
+  change(o.patch, model.patch);
+  if (model.name == "vit_micro") o.image = std::max(o.patch, facts.side / o.patch * o.patch);
+  change(o.image, model.image);
+  change(o.dim, model.dim);
+  change(o.depth, model.depth);
+  change(o.heads, model.heads);
+  change(o.mlp_ratio, model.mlp_ratio);
+  o.channels = facts.channels;
+  o.classes = facts.classes;
+  o.drop_path = model.drop_path;
+  o.mechanism = {model.mechanism, model.first_layer, model.last_layer};
+  return o;
+}
+
+at::Device device_of(const ImageInput& input) {
+  if (input.threads > 0) at::set_num_threads(input.threads);
+  if (input.device == "cuda" && !at::hasCUDA())
+    throw Unsupported("device cuda is not in this torch; the nearest is cpu");
+  return at::Device(input.device == "cuda" ? at::kCUDA : at::kCPU);
+}
+
+/// A batch as tensors that keep it alive.
+struct Batch {
+  at::Tensor images, targets;
+
+  Batch(data::Batch&& made, at::Device device) {
+    const auto held = std::make_shared<data::Batch>(std::move(made));
+    const auto tensor = [&](const Tensor& from) {
+      return tensor_of(from.view(), [held](void*) {}).to(device);
+    };
+    images = tensor(held->inputs);
+    targets = tensor(held->targets);
+  }
+};
+
+Scores judge(models::Vit& model, data::Loader& batches, at::Device device) {
+  const at::NoGradGuard without;
+  model->eval();
+  const std::int64_t five = std::min<std::int64_t>(5, model->options().classes);
+  double top1 = 0, top5 = 0, loss = 0, count = 0;
+  for (std::int64_t i = 0; i < batches.batches_per_epoch(); ++i) {
+    const Batch batch(batches.next(), device);
+    const at::Tensor logits = model->forward(batch.images);
+    const at::Tensor hits =
+        std::get<1>(logits.topk(five)).eq(batch.targets.unsqueeze(1)).to(at::kFloat);
+    top1 += hits.select(1, 0).sum().item<double>();
+    top5 += hits.sum().item<double>();
+    loss += at::cross_entropy_loss(logits, batch.targets, {}, at::Reduction::Sum).item<double>();
+    count += double(batch.targets.size(0));
+  }
+  return {{"top1", top1 / count}, {"top5", top5 / count}, {"valid_loss", loss / count}};
+}
+
+/// The images go through layer by layer until something is not finite.
+std::string first_lost(models::Vit& model, const at::Tensor& images) {
+  const auto lost = [](const at::Tensor& x) { return !x.isfinite().all().item<bool>(); };
+  at::Tensor x = model->proj(images).flatten(2).transpose(1, 2), below;
+  if (lost(x)) return "patch_embed.proj";
+  x = at::cat({model->cls_token.expand({x.size(0), -1, -1}), x}, 1) + model->pos_embed;
+  for (std::size_t i = 0; i < model->blocks.size(); ++i) {
+    const auto out = model->blocks[i]->forward(x, below);
+    if (lost(out.y)) return fmt::format("blocks.{}", i);
+    x = out.y;
+    below = out.v;
+  }
+  x = model->norm(x);
+  if (lost(x)) return "norm";
+  return lost(model->head(x)) ? "head" : "";
+}
+
+/// Steps, and how often to save and judge, where the epoch says so.
+RunOptions completed(const ImageTraining& training, std::int64_t images) {
+  RunOptions run = training.run;
+  const std::int64_t a_step = training.input.batch * run.accumulate;
+  if (a_step < 1 || images < a_step)
+    throw InvalidArgument(fmt::format("{} images make no step of {}", images, a_step));
+  const std::int64_t epoch = images / a_step;
+  if (run.schedule.steps == 0) run.schedule.steps = training.epochs * epoch;
+  if (run.save_every == 0) run.save_every = epoch;
+  if (run.evaluate_every == 0) run.evaluate_every = epoch;
+  return run;
+}
+
+}  // namespace
+
+Outcome train_images(const ImageTraining& training, const data::ImageSet& train,
+                     const data::ImageSet& valid, const Told& told) {
+  const ImageFacts facts = facts_of(train);
+  check_labels(train, facts);
+  check_labels(valid, facts);
+  const RunOptions run_options = completed(training, train.size());
+  const at::Device device = device_of(training.input);
+  at::manual_seed(training.run.seed);
+  models::Vit model(options_of(training.model, facts));
+  if (!training.weights.empty()) models::load_plain(*model, training.weights);
+  model->to(device);
+  const std::int64_t side = model->options().image;
+  std::unique_ptr<data::Loader> batches;
+  at::Tensor last;  // images, for whoever asks where they went wrong
+  Task task;
+  task.module = model.get();
+  task.samples = training.input.batch;
+  task.start_at = [&](std::int64_t batch) {
+    batches = training_batches(train, facts, side, training, batch);
+  };
+  task.loss = [&] {
+    const Batch batch(batches->next(), device);
+    last = batch.images;
+    return at::cross_entropy_loss(model->forward(batch.images), batch.targets);
+  };
+  task.evaluate = [&] {
+    return judge(model, *judged_batches(valid, facts, side, training.input), device);
+  };
+  task.first_lost = [&] { return first_lost(model, last); };
+  return run(task, run_options, told);
+}
+
+Scores evaluate_images(const ImageModel& model, const std::string& weights, const ImageFacts& facts,
+                       const data::ImageSet& set, const ImageInput& input) {
+  check_labels(set, facts);
+  const at::Device device = device_of(input);
+  models::Vit vit(options_of(model, facts));
+  nn::load_weights(*vit, weights);
+  vit->to(device);
+  Scores scores = judge(vit, *judged_batches(set, facts, vit->options().image, input), device);
+  scores["count"] = double(set.size());
+  return scores;
+}
+
+}  // namespace foci::train

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop of training. A step's chance is seeded by the run's seed and the step, so a checkpoint
+// needs no generator's state.
+#include <foci/train.hpp>
+
+#include "train/run_files.hpp"
+
+#include <foci/error.hpp>
+#include <foci/random.hpp>
+
+#include <ATen/Context.h>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+namespace foci::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t step_stream = 0x57e9;  // apart from those of the data
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::int64_t resident_bytes() {
+  std::int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+bool is_finite(const at::Tensor& tensor) { return tensor.isfinite().all().item<bool>(); }
+
+/// The first parameter that is not finite; empty when all are.
+std::string lost_parameter(const torch::nn::Module& module) {
+  const at::NoGradGuard without;
+  for (const auto& item : module.named_parameters()) {
+    if (!is_finite(item.value())) return item.key();
+  }
+  return "";
+}
+
+/// "; first not finite: the output of blocks.3": a parameter, else a layer's output.
+std::string lost_in(const Task& task) {
+  const at::NoGradGuard without;
+  const std::string parameter = lost_parameter(*task.module);
+  if (!parameter.empty()) return "; first not finite: " + parameter;
+  const std::string layer = task.first_lost ? task.first_lost() : "";
+  return layer.empty() ? "" : "; first not finite: the output of " + layer;
+}
+
+std::string lost_gradient(const torch::nn::Module& module) {
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor& gradient = item.value().grad();
+    if (gradient.defined() && !is_finite(gradient)) return item.key();
+  }
+  return "all of them together";
+}
+
+class Run {
+ public:
+  Run(const Task& task, const RunOptions& o)
+      : task_(task), o_(o), optimizer_(*task.module, o.optimizer) {
+    if (o.schedule.steps < 1 || o.accumulate < 1) {
+      throw InvalidArgument(fmt::format("a run of {} steps of {} batches; it needs at least 1",
+                                        o.schedule.steps, o.accumulate));
+    }
+    if (o.ema > 0) average_.emplace(*task.module, o.ema);
+    if (o.folder.empty()) return;
+    std::error_code fault;
+    std::filesystem::create_directories(o.folder, fault);
+    if (fault) throw FileError(fmt::format("{}: {}", o.folder, fault.message()));
+    if (o.resume) step_ = std::max<std::int64_t>(load_checkpoint(o.folder, state()), 0);
+    files_.open(o.folder, step_);
+  }
+
+  Outcome go(const Told& told) {
+    const auto begin = Clock::now();
+    const std::int64_t first = step_, last = o_.schedule.steps;
+    Outcome outcome;
+    if (step_ < last) task_.start_at(step_ * o_.accumulate);
+    double trained = 0;  // seconds without evaluation
+    bool goes_on = true;
+    while (step_ < last && goes_on) {
+      const auto start = Clock::now();
+      Line line{.steps = last, .rate = rate_at(o_.schedule, step_)};
+      one_step(line);
+      trained += since(start);
+      line.step = ++step_;
+      const double a_step = trained / double(step_ - first);
+      line.per_second = double(task_.samples * o_.accumulate) / a_step;
+      line.left = a_step * double(last - step_);
+      line.memory = resident_bytes();
+      if (is_time(o_.evaluate_every)) outcome.scores = line.scores = judge();
+      if (!o_.folder.empty()) files_.add(line);
+      outcome.loss = line.loss;
+      outcome.per_second = line.per_second;
+      goes_on = !told || told(line);
+      if (!o_.folder.empty() && (!goes_on || is_time(o_.save_every))) save();
+    }
+    if (outcome.scores.empty() && step_ == last) outcome.scores = judge();
+    outcome.steps = step_;
+    outcome.finished = step_ == last;
+    outcome.seconds = since(begin);
+    return outcome;
+  }
+
+ private:
+  State state() { return {task_.module, &optimizer_, average_ ? &*average_ : nullptr}; }
+
+  bool is_time(std::int64_t every) const {
+    return step_ == o_.schedule.steps || (every > 0 && step_ % every == 0);
+  }
+
+  void one_step(Line& line) {
+    at::manual_seed(data::Random(o_.seed, step_stream, std::uint64_t(step_)).bits());
+    task_.module->train();
+    optimizer_.forget_gradients();
+    for (std::int64_t part = 0; part < o_.accumulate; ++part) {
+      const at::Tensor loss = task_.loss() / double(o_.accumulate);
+      const double found = loss.item<double>();
+      if (!std::isfinite(found)) {
+        throw NumericalError(
+            fmt::format("step {}: the loss is {}{}", step_ + 1, found, lost_in(task_)));
+      }
+      loss.backward();
+      line.loss += found;
+    }
+    line.length = optimizer_.clip(o_.clip);
+    if (!std::isfinite(line.length)) {
+      throw NumericalError(fmt::format("step {}: the gradient is not finite, first that of {}",
+                                       step_ + 1, lost_gradient(*task_.module)));
+    }
+    optimizer_.step(line.rate);
+    if (average_) average_->update(*task_.module);
+  }
+
+  Scores judge() {
+    if (!task_.evaluate) return {};
+    const at::NoGradGuard without;
+    task_.module->eval();
+    Scores scores = task_.evaluate();
+    if (!average_) return scores;
+    average_->exchange(*task_.module);
+    for (const auto& [name, value] : task_.evaluate()) scores["ema_" + name] = value;
+    average_->exchange(*task_.module);
+    return scores;
+  }
+
+  void save() {
+    const std::string lost = lost_parameter(*task_.module);
+    if (!lost.empty()) {
+      throw NumericalError(
+          fmt::format("step {}: {} is not finite, so nothing was saved", step_, lost));
+    }
+    files_.sync();  // a checkpoint never knows of a step that the files do not
+    save_checkpoint(o_.folder, step_, state(), o_.keep);
+  }
+
+  const Task& task_;
+  const RunOptions& o_;
+  Optimizer optimizer_;
+  std::optional<Average> average_;
+  RunFiles files_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace
+
+Outcome run(const Task& task, const RunOptions& options, const Told& told) {
+  return Run(task, options).go(told);
+}
+
+}  // namespace foci::train

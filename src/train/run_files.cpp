@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files that a run adds to. What came after a checkpoint is cut away, because it is done again;
+// the events are made anew from the lines that stay.
+#include "train/run_files.hpp"
+
+#include "train/events.hpp"
+
+#include <foci/error.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+namespace foci::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+[[noreturn]] void refuse(const std::string& path) {
+  throw FileError(
+      fmt::format("{}: cannot be written: {}", path, std::generic_category().message(errno)));
+}
+
+Json json_of(const Line& line) {
+  Json json{{"step", line.step},     {"loss", line.loss}, {"rate", line.rate},
+            {"length", line.length}, {"time", now()},     {"per_second", line.per_second},
+            {"memory", line.memory}};
+  for (const auto& [name, value] : line.scores) json[name] = value;
+  return json;
+}
+
+std::string event_in(const Json& line) {
+  Scores values;
+  for (const auto& [name, value] : line.items()) {
+    if (name != "step" && name != "time" && value.is_number()) values[name] = value.get<double>();
+  }
+  return event_of(line.value("time", 0.0), line.value("step", std::int64_t(0)), values);
+}
+
+/// Whole lines up to the step.
+std::vector<std::string> lines_until(const fs::path& path, std::int64_t step) {
+  std::ifstream in(path);
+  std::vector<std::string> kept;
+  for (std::string line; std::getline(in, line);) {
+    const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && json.value("step", step + 1) <= step) kept.push_back(line);
+  }
+  return kept;
+}
+
+/// Under another name first: a kill leaves the old file or the new.
+void replace(const fs::path& path, const std::string& bytes) {
+  const fs::path other = path.string() + ".part";
+  std::error_code fault;
+  fs::remove(other, fault);
+  Growing(other.string()).add(bytes);
+  fs::rename(other, path, fault);
+  if (fault) throw FileError(fmt::format("{}: {}", path.string(), fault.message()));
+}
+
+}  // namespace
+
+Growing::Growing(const std::string& path) { open(path); }
+
+void Growing::open(const std::string& path) {
+  path_ = path;
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file_ < 0) refuse(path_);
+}
+
+Growing::~Growing() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void Growing::add(std::string_view bytes) {
+  while (file_ >= 0 && !bytes.empty()) {
+    const ssize_t written = ::write(file_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) refuse(path_);
+    bytes.remove_prefix(std::size_t(written));
+  }
+}
+
+void Growing::sync() {
+  if (file_ >= 0 && ::fsync(file_) != 0 && errno != EINVAL) refuse(path_);
+}
+
+void RunFiles::open(const std::string& folder, std::int64_t step) {
+  const fs::path metrics = fs::path(folder) / "metrics.jsonl";
+  const fs::path events = fs::path(folder) / "events.out.tfevents.foci";
+  std::string text, records = first_event(now());
+  for (const std::string& line : lines_until(metrics, step)) {
+    text += line + "\n";
+    records += event_in(Json::parse(line));
+  }
+  replace(metrics, text);
+  replace(events, records);
+  metrics_.open(metrics.string());
+  events_.open(events.string());
+}
+
+void RunFiles::add(const Line& line) {
+  const Json json = json_of(line);
+  metrics_.add(json.dump() + "\n");
+  events_.add(event_in(json));
+}
+
+void RunFiles::sync() {
+  metrics_.sync();
+  events_.sync();
+}
+
+}  // namespace foci::train
