@@ -43,8 +43,8 @@ std::string preset_path(const std::string& name) {
   if (fs::is_regular_file(name)) return name;
   const std::string file = "presets/" + name + ".json";
   const std::string program = program_folder();
-  for (const std::string& path :
-       {file, program + "/../" + file, program + "/../share/foci/" + file}) {
+  for (const std::string& path : {file, fmt::format("{}/../{}", program, file),
+                                  fmt::format("{}/../share/foci/{}", program, file)}) {
     if (fs::is_regular_file(path)) return path;
   }
   throw FileError(fmt::format("{}: is no file, and there is no {}", shown(name), file));
@@ -224,7 +224,7 @@ train::ImageTraining training_of(const Words& words, const Common& common) {
 
 std::string data_folder(const std::string& name) {
   if (fs::is_directory(name)) return name;
-  const std::string inside = "data/" + name;
+  std::string inside = "data/" + name;
   if (find_set(name) != nullptr && fs::is_directory(inside)) return inside;
   throw FileError(find_set(name) != nullptr
                       ? fmt::format("{}: is not here; foci data get {} brings it", inside, name)
