@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,28 +48,37 @@ def groups(sources, known):
             yield how, files[at:at + AT_ONCE]
 
 
-def run(how, files, checks):
+def run(how, source, checks):
     directory, flags = how
-    with tempfile.TemporaryDirectory() as folder:
-        source = files[0]
-        if len(files) > 1:
-            source = os.path.join(folder, "together.cpp")
-            pathlib.Path(source).write_text("".join(f'#include "{name}"\n' for name in files))
-        config = f"--config-file={os.path.realpath('.clang-tidy')}"
-        where = r"--header-filter=(include/foci|src|cli)/.*\.[ch]pp$"
-        done = subprocess.run([TIDY, config, where, "--quiet", *checks, source, "--", *flags],
-                              cwd=directory, capture_output=True, text=True)
+    where = r"--header-filter=(include/foci|src|cli)/.*\.[ch]pp$"
+    done = subprocess.run([TIDY, where, "--quiet", *checks, source, "--", *flags],
+                          cwd=directory, capture_output=True, text=True)
     return done.stdout
+
+
+def run_together(how, files, checks):
+    """One file that includes all, under the .clang-tidy of the project and that of the folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        inside = os.path.join(folder, "inside")
+        os.mkdir(inside)
+        shutil.copy(".clang-tidy", folder)
+        of_folder = os.path.join(os.path.dirname(files[0]), ".clang-tidy")
+        if os.path.exists(of_folder):
+            shutil.copy(of_folder, inside)
+        source = os.path.join(inside, "together.cpp")
+        pathlib.Path(source).write_text("".join(f'#include "{name}"\n' for name in files))
+        return run(how, source, checks)
 
 
 def look(how, files, deep):
     if deep:
-        return [run(how, files, [])]
+        return [run(how, files[0], [])]
     cheap = ["--checks=-*,modernize-redundant-void-arg"]
-    if len(files) > 1 and "clang-diagnostic-error" in run(how, files, cheap):
+    if len(files) > 1 and "clang-diagnostic-error" in run_together(how, files, cheap):
         half = len(files) // 2
         return look(how, files[:half], deep) + look(how, files[half:], deep)
-    return [run(how, files, ["--checks=-clang-analyzer-*,-bugprone-suspicious-include"])]
+    checks = "--checks=-clang-analyzer-*,-bugprone-suspicious-include"
+    return [run_together(how, files, [checks])]
 
 
 def main(arguments):
