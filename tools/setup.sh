@@ -5,7 +5,8 @@
 # Elsewhere it says what to install and stops.
 set -euo pipefail
 
-# package and how to see that it is here without asking dpkg: a command, or a header in <>
+# package and how to see that it is here without asking dpkg: a command, a header in <>, or
+# a name that present() knows
 needed() {
   case $1 in
     build)
@@ -17,7 +18,7 @@ needed() {
       echo "nlohmann-json3-dev <nlohmann/json.hpp>"
       echo "libfmt-dev <fmt/format.h>"
       echo "libcli11-dev <CLI/CLI.hpp>"
-      echo "libopenblas-dev <cblas.h>"
+      echo "libopenblas-dev libopenblas"
       echo "libjpeg62-turbo-dev <jerror.h>"
       echo "libpng-dev <png.h>"
       echo "zlib1g-dev <zlib.h>"
@@ -43,6 +44,7 @@ needed() {
 
 present() {
   case $1 in
+    libopenblas) c++ -shared -x c /dev/null -lopenblas -o /dev/null 2>/dev/null ;;
     torch)
       python3 -c 'import torch' 2>/dev/null || /usr/bin/python3 -c 'import torch' 2>/dev/null
       ;;
