@@ -25,4 +25,10 @@ VerbPage generate_page();
 VerbPage train_page();
 VerbPage eval_page();
 
+/// The tasks of train that have a flag, and whether this one does.
+std::vector<std::string> tasks_with(std::string_view flag);
+bool belongs(std::string_view flag, std::string_view task);
+/// What holds without the flag: the task's own word, or the page's.
+std::string_view standard_of(const Flag& flag, std::string_view task);
+
 }  // namespace foci::cli

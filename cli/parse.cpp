@@ -3,6 +3,7 @@
 // nothing.
 #include "cli/mechanism.hpp"
 #include "cli/misuse.hpp"
+#include "cli/pages.hpp"
 #include "cli/suggest.hpp"
 #include "cli/tree.hpp"
 #include "cli/verbs.hpp"
@@ -289,7 +290,7 @@ Generate generate_of(const Called& called) {
 
 Train train_of(const Called& called) {
   const auto tasks = choices(find_verb("train")->word);
-  if (called.word != "images") {
+  if (std::find(tasks.begin(), tasks.end(), called.word) == tasks.end()) {
     throw Misuse(called.word.empty() ? "train needs to know what: foci train images"
                                      : fmt::format("train cannot learn '{}'{}", shown(called.word),
                                                    suggestion(called.word, tasks)),
@@ -299,9 +300,20 @@ Train train_of(const Called& called) {
     throw Misuse("train needs --run FOLDER, which the run is written into",
                  "for instance foci train images --data data/fashion-mnist --run runs/a");
   }
+  for (const auto& [flag, text] : called.words) {
+    if (belongs(flag, called.word)) continue;
+    throw Misuse(fmt::format("train {} has no --{}; it is for {}", called.word, flag,
+                             listed(tasks_with(flag))));
+  }
+  if (called.word != "text" && text_or(called.words, "weighting", "") == "decay") {
+    throw Misuse(
+        fmt::format("--weighting decay looks back, and train {} sees all at once; it is "
+                    "for text",
+                    called.word));
+  }
   for (const char* flag : {"batch", "accumulate", "workers", "keep"})
     size_of_flag(called.words, flag, 1);
-  return {.common = common_of(called.words), .words = called.words};
+  return {.common = common_of(called.words), .task = called.word, .words = called.words};
 }
 
 Eval eval_of(const Called& called) {

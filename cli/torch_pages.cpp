@@ -25,7 +25,8 @@ VerbPage generate_page() {
           "Continues a text with a language model, printing it as it comes.",
           {{"the likeliest story", "foci generate stories260K.bin"},
            {"another one", "foci generate stories260K.bin --temperature 1 --top-p 0.9 --seed 3"},
-           {"GPT-2 from Hugging Face's files", "foci generate gpt2 --prompt Once --tokens 40"}},
+           {"GPT-2 from Hugging Face's files", "foci generate gpt2 --prompt Once --tokens 40"},
+           {"what was trained here", "foci generate runs/c --prompt 'The game' --temperature 0.8"}},
           together({{{"prompt", "TEXT", "empty", text_group, "the text to go on from"},
                      {"tokens", "COUNT", "256", text_group,
                       "new tokens at most; never more than the model's context holds"},
@@ -37,7 +38,7 @@ VerbPage generate_page() {
                       "llama2.c's tokenizer.bin, or a folder with GPT-2's files"}},
                     common_flags()}),
           "MODEL",
-          "llama2.c's .bin, or a folder with GPT-2's model.safetensors",
+          "llama2.c's .bin, a folder with GPT-2's model.safetensors, or a run of foci train text",
           {"Beside a .bin its tokenizer is tokenizer.bin or tokN.bin, N the vocabulary; a folder "
            "holds encoder.json and vocab.bpe, or vocab.json and merges.txt. --seed draws another "
            "text when the temperature is above 0."}};

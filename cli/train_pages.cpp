@@ -4,22 +4,23 @@
 #include "cli/pages.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 namespace foci::cli {
 namespace {
 
 constexpr std::string_view data_group = "The data";
 constexpr std::string_view model_group = "The model";
-constexpr std::string_view change_group = "What happens to a training image";
+constexpr std::string_view change_group = "What happens to an image";
 constexpr std::string_view optimizer_group = "The optimiser";
 constexpr std::string_view run_group = "The run";
 
-/// The mechanism of a model's layers. Left out are what a model has no tensor for, and what is
-/// causal: the class token stands first and would see nothing but itself.
+/// The mechanism of a model's layers. Left out are what a model has no tensor for, and --causal:
+/// text always is, and elsewhere the class token stands first and would see nothing but itself.
 Flags layer_flags() {
-  static const std::set<std::string_view> without = {"given",  "layer", "allow-leak",
-                                                     "causal", "rate",  "content"};
+  static const std::set<std::string_view> without = {"given", "layer", "allow-leak", "causal"};
   Flags flags = together({metric_flags(), weighting_flags()});
   const std::string_view metric_group = flags[0].group;
   flags.erase(std::remove_if(flags.begin(), flags.end(),
@@ -29,7 +30,6 @@ Flags layer_flags() {
     if (flag.name == "metric") {
       flag.values = "dot|layer-change|flat|jacobian|key-covariance|random|learned|learned-full";
     }
-    if (flag.name == "weighting") flag.values = "softmax|relu2|identity|linear";
     if (flag.name == "scope") flag.values = "sequence|prefix|running";
   }
   const Flags more = {
@@ -44,14 +44,19 @@ Flags layer_flags() {
 
 Flags data_flags() {
   return {
-      {"data", "FILE", "required", data_group, "a folder of images, or the name of a set in data/"},
+      {"data", "FILE", "required", data_group,
+       "a folder, for text a file too, or the name of a set in data/"},
       {"split", "train|valid|test", "test", data_group, "what the model is judged by"},
+      {"tokenizer", "words|pairs|bytes", "words", data_group,
+       "what a token is: a word of the training text, GPT-2's byte pairs, a byte"},
+      {"pairs", "FILE", "", data_group,
+       "the folder of --tokenizer pairs, with encoder.json and vocab.bpe"},
   };
 }
 
 Flags model_flags() {
   return {
-      {"model", "KEY", "vit_micro", model_group, "one that `foci models` lists"},
+      {"model", "KEY", "the task's smallest", model_group, "one that `foci models` lists"},
       {"weights", "FILE", "", model_group,
        "begin with the weights of a plain model, as timm has them, whatever the metric"},
       {"image", "COUNT", "0", model_group,
@@ -64,6 +69,12 @@ Flags model_flags() {
        "hidden size of the perceptron over dim; 0: the model's"},
       {"drop-path", "NUMBER", "0", model_group,
        "probability that the last layer is left out; it grows from 0 at the first"},
+      {"dropout", "NUMBER", "0", model_group, "of the embedding and of what each branch adds"},
+      {"context", "COUNT", "0", model_group, "tokens of a window of text; 0: the model's"},
+      {"length", "COUNT", "0", model_group,
+       "tokens or steps of a sequence, what is longer is cut; 0: the data's and the model's"},
+      {"positions", "learned|rotary", "learned", model_group, "how tokens know where they stand"},
+      {"kv-heads", "COUNT", "0", model_group, "heads of keys and values; 0: as many as --heads"},
   };
 }
 
@@ -81,6 +92,10 @@ Flags change_flags() {
       {"cutmix", "NUMBER", "0", change_group, "alpha of cutmix; 0: without it"},
       {"label-smoothing", "NUMBER", "0.1", change_group, "share of a label that all classes get"},
       {"crop-share", "NUMBER", "1", change_group, "judged is the middle of an image, this much"},
+      {"least-size", "NUMBER", "0.5", change_group, "segments: image and mask become so large ..."},
+      {"most-size", "NUMBER", "2", change_group, "... up to so large before a window is cut"},
+      {"shorter", "COUNT", "0", change_group,
+       "segments: first the shorter side becomes so many pixels; 0: it stays"},
   };
 }
 
@@ -114,16 +129,69 @@ Flags run_flags() {
        "none"},
       {"epochs", "COUNT", "10", run_group, "times that the training set is gone through"},
       {"steps", "COUNT", "0", run_group, "steps in all, in place of epochs"},
-      {"batch", "COUNT", "128", run_group, "images a batch"},
+      {"batch", "COUNT", "128 images, 32 windows of text or sequences, 8 of segments", run_group,
+       "samples a batch"},
       {"accumulate", "COUNT", "1", run_group, "batches a step"},
       {"evaluate-every", "COUNT", "0", run_group, "steps; 0: at the end of every epoch"},
       {"save-every", "COUNT", "0", run_group, "steps; 0: at the end of every epoch"},
+      {"stride", "COUNT", "0", run_group,
+       "judged windows begin every so many tokens or pixels; 0: side by side, half a window"},
+      {"sample", "COUNT", "64", run_group,
+       "tokens of text that the model makes where it is judged; 0: none"},
       {"keep", "COUNT", "2", run_group, "checkpoints that stay"},
       {"workers", "COUNT", "1", run_group, "threads that make batches ahead"},
   };
 }
 
+using Tasks = std::set<std::string_view>;
+
+/// The tasks of flags that not all have.
+const std::map<std::string_view, Tasks>& owners() {
+  static const std::map<std::string_view, Tasks> all = [] {
+    std::map<std::string_view, Tasks> tasks;
+    for (const Flag& flag : change_flags()) tasks[flag.name] = {"images"};
+    for (const char* flag : {"least-size", "most-size", "shorter"}) tasks[flag] = {"segments"};
+    for (const char* flag : {"image", "patch", "flip", "workers"})
+      tasks[flag] = {"images", "segments"};
+    for (const char* flag :
+         {"pairs", "context", "positions", "kv-heads", "sample", "rate", "content"})
+      tasks[flag] = {"text"};
+    for (const char* flag : {"tokenizer", "dropout"}) tasks[flag] = {"text", "sequences"};
+    tasks["length"] = {"sequences"};
+    tasks["stride"] = {"text", "segments"};
+    tasks["drop-path"] = {"images", "sequences", "segments"};
+    return tasks;
+  }();
+  return all;
+}
+
 }  // namespace
+
+std::vector<std::string> tasks_with(std::string_view flag) {
+  const auto found = owners().find(flag);
+  if (found == owners().end()) return choices(find_verb("train")->word);
+  return {found->second.begin(), found->second.end()};
+}
+
+bool belongs(std::string_view flag, std::string_view task) {
+  const auto found = owners().find(flag);
+  return found == owners().end() || found->second.count(task) > 0;
+}
+
+std::string_view standard_of(const Flag& flag, std::string_view task) {
+  static const std::map<std::pair<std::string_view, std::string_view>, std::string_view> own = {
+      {{"images", "model"}, "vit_micro"},
+      {{"images", "batch"}, "128"},
+      {{"text", "model"}, "language_micro"},
+      {{"text", "batch"}, "32"},
+      {{"sequences", "model"}, ""},
+      {{"sequences", "batch"}, "32"},
+      {{"segments", "model"}, "segmenter_micro"},
+      {{"segments", "batch"}, "8"},
+  };
+  const auto found = own.find({task, flag.name});
+  return found == own.end() ? flag.standard : found->second;
+}
 
 VerbPage train_page() {
   return {
@@ -135,11 +203,16 @@ VerbPage train_page() {
        {"go on where it was stopped or killed", "foci train images --run runs/a --resume"},
        {"a larger model, other numbers",
         "foci train images --data data/cifar-10 --run runs/b --dim 192 --depth 8 --heads 6 "
-        "--augment deit"}},
+        "--augment deit"},
+       {"a language model over the words of WikiText-2",
+        "foci train text --preset wikitext-2 --run runs/c --metric layer-change"},
+       {"the class of a time series",
+        "foci train sequences --preset uea --data data/uea/BasicMotions --run runs/d"}},
       together({data_flags(), run_flags(), model_flags(), layer_flags(), optimizer_flags(),
                 change_flags(), common_flags()}),
-      "images",
-      "what is learned: classes of images",
+      "images|text|sequences|segments",
+      "what is learned: classes of images, the next token of a text, classes of sequences, classes "
+      "of pixels",
       {"The run's folder holds config.json (every flag as it was resolved, and what the data is), "
        "env.json, metrics.jsonl (a line a step), events.out.tfevents.foci for TensorBoard, and "
        "checkpoints/step-N with model, ema and training as safetensors, the last --keep of them. "
@@ -154,11 +227,13 @@ VerbPage train_page() {
 VerbPage eval_page() {
   return {"eval",
           "Judges the last checkpoint of a run by a whole split.",
-          {{"top-1 and top-5", "foci eval runs/a"},
+          {{"top-1 and top-5, or what the task is judged by", "foci eval runs/a"},
            {"the average of the weights, for a program", "foci eval runs/a --ema --json"}},
-          together({{{"data", "FILE", "the run's", data_group, "another folder of images"},
+          together({{{"data", "FILE", "the run's", data_group, "another set"},
                      {"split", "train|valid|test", "the run's", data_group, "of the set"},
                      {"ema", "", "", data_group, "the average of the weights"},
+                     {"stride", "COUNT", "the run's", run_group,
+                      "judged windows begin every so many tokens or pixels"},
                      {"batch", "COUNT", "the run's", run_group, "images a batch"},
                      {"workers", "COUNT", "1", run_group, "threads that make batches ahead"}},
                     common_flags()}),

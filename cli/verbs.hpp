@@ -119,6 +119,7 @@ struct Generate {
 
 struct Train {
   Common common;
+  std::string task;  ///< images, text, sequences, segments
   Words words;
 };
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// foci generate: a language model from others' files and its tokenizer, and the text as it comes.
+// foci generate: a language model from a run or from others' files, with its tokenizer, and the
+// text as it comes.
+#include "cli/misuse.hpp"
+#include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/torch/run.hpp"
+#include "cli/torch/tasks.hpp"
 
 #include <foci/error.hpp>
 #include <foci/language.hpp>
@@ -90,8 +94,33 @@ Speaker open_gpt2(const Generate& verb) {
   return speaker;
 }
 
+/// A run of `foci train text`, with its own mechanism and tokenizer.
+Speaker open_run(const Generate& verb) {
+  const RunConfig config = read_config(verb.model);
+  if (config.task != "text") {
+    throw FileError(fmt::format("{}: is a run of {}; generate needs one of text", shown(verb.model),
+                                config.task));
+  }
+  if (!verb.tokenizer.empty()) throw Misuse("a run has its own tokenizer; leave --tokenizer out");
+  const train::Tokenizer tokenizer = tokenizer_of(verb.model, config);
+  Speaker speaker;
+  speaker.model = train::open_language(text_training(config.words, verb.common).model,
+                                       tokenizer.size(), weights_of(verb.model, false));
+  speaker.pieces = tokenizer.size();
+  speaker.encode = [=](const std::string& text) {
+    data::Tokens tokens = tokenizer.encode(text.empty() ? "\n" : text);
+    const bool ends = text.empty() || text.back() == '\n';
+    if (tokenizer.kind() == "words" && !ends) tokens.pop_back();  // <eos>: the line goes on
+    return tokens;
+  };
+  speaker.decode = [=](const data::Tokens& tokens) { return tokenizer.decode(tokens); };
+  speaker.ends = [](std::int32_t) { return false; };
+  return speaker;
+}
+
 Speaker open(const Generate& verb) {
   if (!fs::exists(verb.model)) throw FileError(verb.model + ": no such file or folder");
+  if (fs::is_directory(fs::path(verb.model) / "checkpoints")) return open_run(verb);
   const bool gpt2 = fs::is_directory(verb.model) || verb.model.ends_with(".safetensors");
   Speaker speaker = gpt2 ? open_gpt2(verb) : open_llama2c(verb);
   const std::int64_t vocabulary = speaker.model->options().vocabulary;

@@ -42,6 +42,18 @@ void add_sequence(Json& to, const models::SequenceOptions& o) {
              {"pooling", o.pooling == models::Pooling::cls ? "cls" : "mean"}});
 }
 
+void add_language(Json& to, const models::LanguageOptions& o) {
+  const bool rotary = o.positions == models::Positions::rotary;
+  to.update({{"vocabulary", o.vocabulary},
+             {"context", o.context},
+             {"dim", o.dim},
+             {"depth", o.depth},
+             {"heads", o.heads},
+             {"kv_heads", o.kv_heads > 0 ? o.kv_heads : o.heads},
+             {"hidden", o.hidden > 0 ? o.hidden : 4 * o.dim},
+             {"positions", rotary ? "rotary" : "learned"}});
+}
+
 Json json_of(const Listed& model) {
   const models::Size size = models::size_of(model);
   Json json = {{"name", model.name},
@@ -49,6 +61,10 @@ Json json_of(const Listed& model) {
                {"about", model.about},
                {"parameters", size.parameters},
                {"multiply_adds", size.multiply_adds}};
+  if (model.language) {
+    add_language(json, *model.language);
+    return json;
+  }
   if (model.sequence) {
     add_sequence(json, *model.sequence);
     return json;

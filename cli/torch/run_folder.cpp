@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -33,32 +34,6 @@ void write_json(const std::string& path, const Json& json) {
     throw FileError(fmt::format("{}: cannot be written: {}", shown(path), fault.message()));
 }
 
-Json json_of(const RunData& data) {
-  return {{"train", data.train},
-          {"valid", data.valid},
-          {"channels", data.facts.channels},
-          {"classes", data.facts.classes},
-          {"side", data.facts.side},
-          {"mean", data.facts.mean},
-          {"deviation", data.facts.deviation}};
-}
-
-RunData data_in(const Json& json) {
-  RunData data;
-  data.train = json.at("train").get<std::int64_t>();
-  data.valid = json.at("valid").get<std::int64_t>();
-  data.facts.channels = json.at("channels").get<std::int64_t>();
-  data.facts.classes = json.at("classes").get<std::int64_t>();
-  data.facts.side = json.at("side").get<std::int64_t>();
-  data.facts.mean = json.at("mean").get<std::vector<float>>();
-  data.facts.deviation = json.at("deviation").get<std::vector<float>>();
-  if (data.facts.channels < 1 || data.facts.mean.size() != std::size_t(data.facts.channels) ||
-      data.facts.deviation.size() != data.facts.mean.size()) {
-    throw FileError("'data' needs a mean and a deviation for every channel");
-  }
-  return data;
-}
-
 }  // namespace
 
 bool has_config(const std::string& run) { return fs::is_regular_file(config_path(run)); }
@@ -70,12 +45,15 @@ RunConfig read_config(const std::string& run) {
   const Json json = Json::parse(file, nullptr, false);
   if (!json.is_object() || !json.contains("flags") || !json["flags"].is_object())
     throw FileError(fmt::format("{}: is not the configuration of a run", shown(path)));
-  RunConfig config{.words = with_defaults(words_in(json["flags"], path)), .data = {}};
-  try {
-    config.data = data_in(json.at("data"));
-  } catch (const std::exception& fault) {
-    throw FileError(fmt::format("{}: {}", shown(path), shown(fault.what())));
-  }
+  const auto tasks = choices(find_verb("train")->word);
+  RunConfig config;
+  if (json.contains("task") && json["task"].is_string())
+    config.task = json["task"].get<std::string>();
+  if (std::find(tasks.begin(), tasks.end(), config.task) == tasks.end())
+    throw FileError(fmt::format("{}: task '{}' is none of {}", shown(path), shown(config.task),
+                                listed(tasks)));
+  config.words = with_defaults(config.task, words_in(config.task, json["flags"], path));
+  config.data = json.value("data", Json::object());
   return config;
 }
 
@@ -87,17 +65,48 @@ void write_config(const std::string& run, const RunConfig& config) {
                                  {"commit", commit_text()},
                                  {"machine", machine_text()}});
   write_json(config_path(run), {{"verb", "train"},
-                                {"task", "images"},
+                                {"task", config.task},
                                 {"flags", json_of(config.words)},
-                                {"data", json_of(config.data)}});
+                                {"data", config.data}});
 }
 
-void check_same_data(const std::string& run, const RunData& before, const RunData& now) {
-  const Json was = json_of(before), is = json_of(now);
-  for (const auto& [name, value] : was.items()) {
-    if (is.at(name) == value) continue;
+std::int64_t count_in(const std::string& run, const Json& data, const char* name) {
+  if (data.contains(name) && data[name].is_number_integer()) return data[name].get<std::int64_t>();
+  throw FileError(fmt::format("{}: 'data' has no {}", shown(config_path(run)), name));
+}
+
+Json json_of(const train::ImageFacts& facts) {
+  return {{"channels", facts.channels},
+          {"classes", facts.classes},
+          {"side", facts.side},
+          {"mean", facts.mean},
+          {"deviation", facts.deviation}};
+}
+
+train::ImageFacts facts_in(const std::string& run, const Json& data) {
+  train::ImageFacts facts{.channels = count_in(run, data, "channels"),
+                          .classes = count_in(run, data, "classes"),
+                          .side = count_in(run, data, "side")};
+  try {
+    facts.mean = data.at("mean").get<std::vector<float>>();
+    facts.deviation = data.at("deviation").get<std::vector<float>>();
+  } catch (const Json::exception& fault) {
+    throw FileError(fmt::format("{}: {}", shown(config_path(run)), shown(fault.what())));
+  }
+  if (facts.channels < 1 || facts.mean.size() != std::size_t(facts.channels) ||
+      facts.deviation.size() != facts.mean.size()) {
+    throw FileError(fmt::format("{}: 'data' needs a mean and a deviation for every channel",
+                                shown(config_path(run))));
+  }
+  return facts;
+}
+
+void check_same_data(const std::string& run, const Json& before, const Json& now) {
+  for (const auto& [name, value] : before.items()) {
+    if (now.contains(name) && now.at(name) == value) continue;
     throw FileError(fmt::format("{}: the run began with data whose {} is {}; it is {} now",
-                                shown(config_path(run)), name, value.dump(), is.at(name).dump()));
+                                shown(config_path(run)), name, value.dump(),
+                                now.contains(name) ? now.at(name).dump() : "none"));
   }
 }
 

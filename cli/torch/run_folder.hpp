@@ -8,15 +8,10 @@
 
 namespace foci::cli {
 
-/// What a model must know of its data, and how much there is.
-struct RunData {
-  train::ImageFacts facts;
-  std::int64_t train = 0, valid = 0;
-};
-
 struct RunConfig {
-  Words words;  ///< resolved
-  RunData data;
+  std::string task;  ///< images, text, sequences, segments
+  Words words;       ///< resolved
+  Json data;         ///< what the task said of it
 };
 
 bool has_config(const std::string& run);
@@ -25,7 +20,13 @@ RunConfig read_config(const std::string& run);
 /// config.json and env.json, each whole or not at all.
 void write_config(const std::string& run, const RunConfig& config);
 
+/// A number of config.json's data. Throws FileError.
+std::int64_t count_in(const std::string& run, const Json& data, const char* name);
+/// What a model must know of its images, to and from config.json. Throws FileError.
+Json json_of(const train::ImageFacts& facts);
+train::ImageFacts facts_in(const std::string& run, const Json& data);
+
 /// Throws FileError when the data is not what the run began with.
-void check_same_data(const std::string& run, const RunData& before, const RunData& now);
+void check_same_data(const std::string& run, const Json& before, const Json& now);
 
 }  // namespace foci::cli

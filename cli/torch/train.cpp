@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// foci train images and foci eval: data and flags to the library, its lines to the terminal.
+// foci train and foci eval: data and flags to the library, its lines to the terminal.
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/torch/run.hpp"
-#include "cli/torch/run_folder.hpp"
+#include "cli/torch/tasks.hpp"
 
 #include <foci/error.hpp>
 
@@ -38,17 +38,18 @@ class Stoppable {
   void (*before_[2])(int) = {};
 };
 
-std::string text_of(const train::Line& line) {
-  std::string text = fmt::format("step {} of {}  loss {:.4f}  rate {:.2e}  {:.0f} images/s  {}  {}",
-                                 line.step, line.steps, line.loss, line.rate, line.per_second,
-                                 bytes_text(std::size_t(line.memory)), time_left(line.left));
+std::string text_of(const train::Line& line, const TaskKind& task) {
+  std::string text =
+      fmt::format("step {} of {}  loss {:.4f}  rate {:.2e}  {:.0f} {}/s  {}  {}", line.step,
+                  line.steps, line.loss, line.rate, line.per_second, task.samples,
+                  bytes_text(std::size_t(line.memory)), time_left(line.left));
   for (const auto& [name, value] : line.scores) text += fmt::format("  {} {:.4f}", name, value);
   return text;
 }
 
 /// One line a step: written over on a terminal, where only judged steps stay.
-void show(const train::Line& line) {
-  const std::string text = text_of(line);
+void show(const train::Line& line, const TaskKind& task) {
+  const std::string text = text_of(line, task);
   if (!can_move()) {
     fmt::print(stderr, "{}\n", text);
     return;
@@ -56,16 +57,6 @@ void show(const train::Line& line) {
   fmt::print(stderr, "\r\x1b[K{}{}", text.substr(0, terminal_columns() - 1),
              line.scores.empty() ? "" : "\n");
   std::fflush(stderr);
-}
-
-struct Sets {
-  data::ImageSet train, valid;
-};
-
-Sets open_sets(const Words& words) {
-  const std::string folder = data_folder(words.at("data"));
-  return {data::open_images(folder, data::Split::train),
-          data::open_images(folder, split_of(words.at("split")))};
 }
 
 bool holds_checkpoints(const std::string& run) {
@@ -76,12 +67,19 @@ bool holds_checkpoints(const std::string& run) {
 
 /// The words of this run: resumed where there is something to resume.
 Words words_of_run(const Train& verb, const std::string& run, bool resumes) {
-  if (resumes) return resumed_words(read_config(run).words, verb.words);
+  if (resumes) {
+    const RunConfig config = read_config(run);
+    if (config.task != verb.task) {
+      throw Misuse(fmt::format("{} is a run of {}", shown(run), config.task),
+                   fmt::format("foci train {} --run {} --resume goes on", config.task, run));
+    }
+    return resumed_words(config.words, verb.words);
+  }
   if (holds_checkpoints(run)) {
     throw Misuse(fmt::format("{} holds a run already", shown(run)),
                  "--resume goes on with it; a new one needs another folder");
   }
-  return resolved_words(verb.words);
+  return resolved_words(verb.task, verb.words);
 }
 
 int report(const Train& verb, const std::string& run, const train::Outcome& outcome) {
@@ -91,7 +89,7 @@ int report(const Train& verb, const std::string& run, const train::Outcome& outc
                 {"finished", outcome.finished},
                 {"loss", outcome.loss},
                 {"seconds", outcome.seconds},
-                {"images_per_second", outcome.per_second}};
+                {fmt::format("{}_per_second", task_of(verb.task).samples), outcome.per_second}};
     for (const auto& [name, value] : outcome.scores) result[name] = value;
     print_json(result);
     return 0;
@@ -108,61 +106,48 @@ int report(const Train& verb, const std::string& run, const train::Outcome& outc
   return 0;
 }
 
-std::string weights_of(const std::string& run, bool ema) {
-  const std::string folder = train::last_checkpoint(run);
-  if (folder.empty()) throw FileError(fmt::format("{}: has no whole checkpoint", shown(run)));
-  const std::string file = folder + (ema ? "/ema.safetensors" : "/model.safetensors");
-  if (!fs::is_regular_file(file))
-    throw FileError(fmt::format("{}: is not there; the run keeps no average (--ema)", file));
-  return file;
-}
-
 }  // namespace
 
 int run_torch(const Train& verb) {
+  const TaskKind& task = task_of(verb.task);
   const std::string& run = verb.words.at("run");
   const bool resumes = verb.words.count("resume") > 0 && has_config(run);
-  const Words words = words_of_run(verb, run, resumes);
-  const Sets sets = open_sets(words);
-  const RunData data{train::facts_of(sets.train), sets.train.size(), sets.valid.size()};
-  if (resumes) check_same_data(run, read_config(run).data, data);
-  train::ImageTraining training = training_of(words, verb.common);
-  training.run.folder = run;
-  training.run.resume = resumes;
+  const Asked asked{run, words_of_run(verb, run, resumes), verb.common, resumes};
+  const Job job = task.open(asked);
+  if (resumes) check_same_data(run, read_config(run).data, job.data);
   const bool shows = !verb.common.json && !verb.common.quiet;
   const Stoppable stoppable;
   const auto told = [&](const train::Line& line) {
-    if (shows) show(line);
+    if (shows) show(line, task);
     return told_to_stop == 0;
   };
-  if (!resumes) write_config(run, {words, data});
-  return report(verb, run, train::train_images(training, sets.train, sets.valid, told));
+  if (!resumes) write_config(run, {verb.task, asked.words, job.data});
+  return report(verb, run, job.train(told));
 }
 
 int run_torch(const Eval& verb) {
   const RunConfig config = read_config(verb.run);
-  Words words = config.words;
-  for (const char* flag : {"data", "split", "batch", "workers"}) {
-    if (verb.words.count(flag) > 0) words[flag] = verb.words.at(flag);
+  const TaskKind& task = task_of(config.task);
+  Asked asked{verb.run, config.words, verb.common};
+  for (const char* flag : {"data", "split", "batch", "workers", "stride"}) {
+    if (verb.words.count(flag) == 0) continue;
+    if (config.words.count(flag) == 0)
+      throw Misuse(fmt::format("a run of {} has no --{}", config.task, flag));
+    asked.words[flag] = verb.words.at(flag);
   }
-  const bool ema = verb.words.count("ema") > 0;
-  const std::string weights = weights_of(verb.run, ema);
-  const data::ImageSet set =
-      data::open_images(data_folder(words.at("data")), split_of(words.at("split")));
-  const train::ImageTraining training = training_of(words, verb.common);
-  const train::Scores scores =
-      train::evaluate_images(training.model, weights, config.data.facts, set, training.input);
+  const std::string weights = weights_of(verb.run, verb.words.count("ema") > 0);
+  const train::Scores scores = task.judge(asked, config.data, weights);
+  const std::string& split = asked.words.at("split");
   if (verb.common.json) {
-    Json result{{"run", verb.run}, {"weights", weights}, {"split", words.at("split")}};
+    Json result{{"run", verb.run}, {"weights", weights}, {"split", split}};
     for (const auto& [name, value] : scores) result[name] = value;
     print_json(result);
     return 0;
   }
-  fmt::print("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f}{}\n", 100 * scores.at("top1"),
-             100 * scores.at("top5"), scores.at("valid_loss"),
+  fmt::print("{}{}\n", task.text(scores),
              verb.common.quiet ? ""
-                               : fmt::format(" over {:.0f} images of {} ({})", scores.at("count"),
-                                             words.at("split"), weights));
+                               : fmt::format(" over {:.0f} {} of {} ({})", scores.at("count"),
+                                             task.samples, split, weights));
   return 0;
 }
 

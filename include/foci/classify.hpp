@@ -46,10 +46,9 @@ struct Augmentation {
 /// How an image becomes numbers, and where they are worked on.
 struct ImageInput {
   std::int64_t batch = 128;
-  double crop_share = 1;       ///< of a judged image, its middle
-  int workers = 1;             ///< threads that make batches
-  int threads = 0;             ///< torch's; 0: its own choice
-  std::string device = "cpu";  ///< or cuda
+  double crop_share = 1;  ///< of a judged image, its middle
+  int workers = 1;        ///< threads that make batches
+  Place place = {};
 };
 
 struct ImageTraining {

@@ -14,34 +14,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace foci::models {
-
-enum class Positions { learned, rotary };
-/// Which coordinates of a head rotary positions turn together: d and d + D/2, or 2d and 2d + 1. A
-/// diagonal metric is averaged within them before it is normalised, as the turn would mix them.
-enum class Pairs { halves, neighbours };
-enum class Norm { layer, rms };
-enum class Activation { gelu, gelu_tanh, swiglu };
-
-/// As it is: GPT-2's architecture.
-struct LanguageOptions {
-  std::int64_t vocabulary = 50257, context = 1024;
-  std::int64_t dim = 768, depth = 12, heads = 12;
-  std::int64_t kv_heads = 0;  ///< 0 = as many
-  std::int64_t hidden = 0;    ///< of the MLP; 0 = 4 dim
-  Positions positions = Positions::learned;
-  Pairs pairs = Pairs::halves;
-  double rotary_base = 10000;
-  Norm norm = Norm::layer;
-  double norm_eps = 1e-5;
-  Activation activation = Activation::gelu_tanh;
-  bool biases = true;   ///< of the blocks' products
-  bool tied = true;     ///< the head is the embedding
-  double dropout = 0;   ///< of the embedding and of what each branch adds
-  Mechanism mechanism;  ///< causal whether it says so or not
-};
 
 class RotaryAttention;
 struct RotaryCache;
@@ -101,6 +77,8 @@ class FOCI_API LanguageImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& tokens) { return logits(states(tokens)); }
   /// What stands before the head, (B,N,dim).
   at::Tensor states(const at::Tensor& tokens);
+  /// What each part gives, (B,N,dim): "embed", "blocks.0", ..., "norm".
+  std::vector<std::pair<std::string, at::Tensor>> parts(const at::Tensor& tokens);
   /// The same for the tokens (B,n) after those that `cache` holds. Without gradients.
   at::Tensor step(const at::Tensor& tokens, LanguageCache& cache);
   at::Tensor logits(const at::Tensor& states);
@@ -113,7 +91,8 @@ class FOCI_API LanguageImpl : public torch::nn::Module {
   torch::nn::Linear head = nullptr;
 
  private:
-  at::Tensor run(const at::Tensor& tokens, LanguageCache* cache);
+  using Parts = std::vector<std::pair<std::string, at::Tensor>>;
+  at::Tensor run(const at::Tensor& tokens, LanguageCache* cache, Parts* parts = nullptr);
   LanguageOptions options_;
 };
 TORCH_MODULE(Language);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transformers whose layers have any metric and weighting: for images, for the classes of pixels,
-// for sequences. Vision transformers have timm's names and shapes, so that its checkpoints load.
+// for sequences; and what a language model is made of. Vision transformers have timm's names and
+// shapes, so that its checkpoints load.
 #pragma once
 
 #include <foci/export.h>
@@ -156,6 +157,31 @@ class FOCI_API SequenceImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Sequence);
 
+enum class Positions { learned, rotary };
+/// Which coordinates of a head rotary positions turn together: d and d + D/2, or 2d and 2d + 1. A
+/// diagonal metric is averaged within them before it is normalised, as the turn would mix them.
+enum class Pairs { halves, neighbours };
+enum class Norm { layer, rms };
+enum class Activation { gelu, gelu_tanh, swiglu };
+
+/// As it is: GPT-2's architecture.
+struct LanguageOptions {
+  std::int64_t vocabulary = 50257, context = 1024;
+  std::int64_t dim = 768, depth = 12, heads = 12;
+  std::int64_t kv_heads = 0;  ///< 0 = as many
+  std::int64_t hidden = 0;    ///< of the MLP; 0 = 4 dim
+  Positions positions = Positions::learned;
+  Pairs pairs = Pairs::halves;
+  double rotary_base = 10000;
+  Norm norm = Norm::layer;
+  double norm_eps = 1e-5;
+  Activation activation = Activation::gelu_tanh;
+  bool biases = true;        ///< of the blocks' products
+  bool tied = true;          ///< the head is the embedding
+  double dropout = 0;        ///< of the embedding and of what each branch adds
+  Mechanism mechanism = {};  ///< causal whether it says so or not
+};
+
 /// Weights of a plain model from a safetensors file, all or nothing: the parameters that every
 /// mechanism has, by name. What a mechanism adds of its own keeps what it has, so a pretrained
 /// plain checkpoint goes into a model of any metric. Throws InvalidArgument.
@@ -167,6 +193,7 @@ struct Listed {
   VitOptions vit = {};
   std::optional<SegmenterOptions> segmenter = {};
   std::optional<SequenceOptions> sequence = {};
+  std::optional<LanguageOptions> language = {};
 };
 FOCI_API const std::vector<Listed>& listed();
 /// Throws InvalidArgument with the nearest name.
@@ -180,6 +207,7 @@ struct Size {
 FOCI_API Size size_of(const VitOptions& options);
 FOCI_API Size size_of(const SegmenterOptions& options);
 FOCI_API Size size_of(const SequenceOptions& options);  ///< of a sequence as long as it may be
+FOCI_API Size size_of(const LanguageOptions& options);  ///< of a context full of tokens
 FOCI_API Size size_of(const Listed& model);
 
 }  // namespace foci::models

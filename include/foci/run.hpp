@@ -31,7 +31,13 @@ struct Schedule {
 };
 FOCI_API double rate_at(const Schedule& schedule, std::int64_t step);
 
-/// Named numbers of an evaluation: "top1", "top5", "loss".
+/// Where a model is worked on.
+struct Place {
+  int threads = 0;             ///< torch's; 0: its own choice
+  std::string device = "cpu";  ///< or cuda
+};
+
+/// Named numbers of an evaluation: "top1", "perplexity", "miou".
 using Scores = std::map<std::string, double>;
 
 struct RunOptions {
@@ -52,10 +58,11 @@ struct RunOptions {
 struct Line {
   std::int64_t step = 0, steps = 0;       ///< the first is 1
   double loss = 0, rate = 0, length = 0;  ///< length: of the gradients, before it was cut
-  double per_second = 0;                  ///< samples
+  double per_second = 0;                  ///< samples, or tokens of a text
   double left = 0;                        ///< seconds
   std::int64_t memory = 0;                ///< resident bytes
   Scores scores = {};                     ///< where the step was evaluated
+  std::string sample = {};                ///< a text that the model made there
 };
 
 /// What came out. `steps` counts from the start of the run, `seconds` those of this process.

@@ -85,6 +85,7 @@ struct Task {
   std::function<void(std::int64_t batch)> start_at = {};  ///< the batch that loss() is to take next
   std::function<at::Tensor()> loss = {};                  ///< of the next batch, a mean
   std::function<Scores()> evaluate = {};
+  std::function<std::string()> sample = {};  ///< of what the module makes, where it is evaluated
   /// The first layer whose output was not finite on the last batch; empty when all were.
   std::function<std::string()> first_lost = {};
 };

@@ -131,7 +131,7 @@ LanguageImpl::LanguageImpl(const LanguageOptions& options) : options_(options) {
   start(*this, options.depth);
 }
 
-at::Tensor LanguageImpl::run(const at::Tensor& tokens, LanguageCache* cache) {
+at::Tensor LanguageImpl::run(const at::Tensor& tokens, LanguageCache* cache, Parts* parts) {
   const LanguageOptions& o = options_;
   const std::int64_t first = cache ? cache->length_ : 0;
   const std::int64_t room = cache ? std::min(cache->capacity_, o.context) : o.context;
@@ -146,6 +146,10 @@ at::Tensor LanguageImpl::run(const at::Tensor& tokens, LanguageCache* cache) {
   at::Tensor x = embed(tokens);  // (B,N,dim)
   if (positions.defined()) x = x + positions.slice(0, first, first + N);
   x = drop(x);
+  const auto tell = [&](std::string part) {
+    if (parts) parts->emplace_back(std::move(part), x);
+  };
+  tell("embed");
   Turn by;
   if (!positions.defined()) by = turn(first, N, o.dim / o.heads, o.rotary_base, x);
   at::Tensor below;  // the values of the layer below
@@ -163,9 +167,18 @@ at::Tensor LanguageImpl::run(const at::Tensor& tokens, LanguageCache* cache) {
     x = x + drop(attended.y);
     x = x + drop(block.mlp(block.norm2(x)));
     below = attended.v;
+    tell(fmt::format("blocks.{}", i));
   }
   if (cache) cache->length_ += N;
-  return norm(x);
+  x = norm(x);
+  tell("norm");
+  return x;
+}
+
+LanguageImpl::Parts LanguageImpl::parts(const at::Tensor& tokens) {
+  Parts all;
+  run(tokens, nullptr, &all);
+  return all;
 }
 
 at::Tensor LanguageImpl::states(const at::Tensor& tokens) { return run(tokens, nullptr); }

@@ -130,12 +130,29 @@ std::vector<Listed> sequence_models() {
   };
 }
 
+std::vector<Listed> language_models() {
+  return {
+      {.name = "language_micro",
+       .task = "text",
+       .about = "over bytes, on a processor",
+       .language =
+           LanguageOptions{.vocabulary = 256, .context = 128, .dim = 128, .depth = 4, .heads = 4}},
+      {.name = "language_small",
+       .task = "text",
+       .about = "for WikiText-2 and its words; the vocabulary is the data's",
+       .language =
+           LanguageOptions{
+               .vocabulary = 33278, .context = 256, .dim = 256, .depth = 4, .heads = 4}},
+      {.name = "gpt2", .task = "text", .about = "GPT-2's smallest", .language = LanguageOptions{}},
+  };
+}
+
 }  // namespace
 
 const std::vector<Listed>& listed() {
   static const std::vector<Listed> all = [] {
     std::vector<Listed> models = image_models();
-    for (const auto& more : {pixel_models(), sequence_models()}) {
+    for (const auto& more : {pixel_models(), sequence_models(), language_models()}) {
       models.insert(models.end(), more.begin(), more.end());
     }
     return models;
@@ -208,7 +225,23 @@ Size size_of(const SequenceOptions& o) {
               double(o.classes * o.dim)};
 }
 
+Size size_of(const LanguageOptions& o) {
+  const std::int64_t size = o.dim / o.heads, hidden = o.hidden == 0 ? 4 * o.dim : o.hidden;
+  const std::int64_t keys = 2 * size * (o.kv_heads == 0 ? o.heads : o.kv_heads);  // and values
+  const std::int64_t linears = o.activation == Activation::swiglu ? 3 : 2;        // of the MLP
+  const std::int64_t products = o.dim * (2 * o.dim + keys) + linears * o.dim * hidden;
+  const std::int64_t biases =
+      o.biases ? 2 * o.dim + keys + (linears - 1) * hidden + o.dim : std::int64_t(0);
+  const std::int64_t norm = o.dim * (o.norm == Norm::layer ? 2 : 1);
+  const std::int64_t learned = o.positions == Positions::learned ? o.context * o.dim : 0;
+  return {o.depth * (products + biases + 2 * norm) + norm + learned +
+              (o.tied ? 1 : 2) * o.vocabulary * o.dim,
+          double(o.context) *
+              double(o.depth * (products + 2 * o.context * o.dim) + o.vocabulary * o.dim)};
+}
+
 Size size_of(const Listed& model) {
+  if (model.language) return size_of(*model.language);
   if (model.segmenter) return size_of(*model.segmenter);
   return model.sequence ? size_of(*model.sequence) : size_of(model.vit);
 }

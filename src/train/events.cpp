@@ -35,6 +35,9 @@ std::string varint(std::uint64_t number) {
 std::string field(int number, std::string_view bytes) {
   return varint(std::uint64_t(number) << 3 | 2) + varint(bytes.size()) + std::string(bytes);
 }
+std::string count_field(int number, std::uint64_t value) {
+  return varint(std::uint64_t(number) << 3) + varint(value);
+}
 std::string double_field(int number, double value) {
   return varint(std::uint64_t(number) << 3 | 1) + plain(value);
 }
@@ -50,6 +53,15 @@ std::string record(std::string_view bytes) {
   return length + masked_sum(length) + std::string(bytes) + masked_sum(bytes);
 }
 
+/// A value of the text plugin: a tensor (1) of strings.
+std::string text_value(std::string_view name, std::string_view text) {
+  constexpr std::uint64_t string_type = 7;
+  const std::string shape = field(2, count_field(1, 1));
+  const std::string tensor = count_field(1, string_type) + field(2, shape) + field(8, text);
+  const std::string plugin = field(1, field(1, "text"));
+  return field(1, std::string(name)) + field(8, tensor) + field(9, plugin);
+}
+
 }  // namespace
 
 std::uint32_t crc32c(std::string_view bytes) {
@@ -63,14 +75,15 @@ std::string first_event(double time) {
   return record(double_field(1, time) + field(3, "brain.Event:2"));
 }
 
-std::string event_of(double time, std::int64_t step, const Scores& values) {
+std::string event_of(double time, std::int64_t step, const Scores& values,
+                     std::string_view sample) {
   std::string summary;
   for (const auto& [name, value] : values) {
     const std::string simple = varint(2 << 3 | 5) + plain(float(value));
     summary += field(1, field(1, name) + simple);
   }
-  const std::string at_step = varint(2 << 3) + varint(std::uint64_t(step));
-  return record(double_field(1, time) + at_step + field(5, summary));
+  if (!sample.empty()) summary += field(1, text_value("sample/text_summary", sample));
+  return record(double_field(1, time) + count_field(2, std::uint64_t(step)) + field(5, summary));
 }
 
 }  // namespace foci::train

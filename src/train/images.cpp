@@ -4,13 +4,12 @@
 #include <foci/models.hpp>
 #include <foci/train.hpp>
 
+#include "train/begin.hpp"
 #include "train/image_batches.hpp"
 #include "train/tensors.hpp"
 
 #include <foci/error.hpp>
 
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/topk.h>
@@ -22,14 +21,11 @@ namespace {
 
 models::VitOptions options_of(const ImageModel& model, const ImageFacts& facts) {
   const models::Listed& listed = models::find(model.name);
-  if (listed.segmenter || listed.sequence) {
+  if (listed.segmenter || listed.sequence || listed.language) {
     throw InvalidArgument(
         fmt::format("{} is for {}; a classifier of images needs a vit", listed.name, listed.task));
   }
   models::VitOptions o = listed.vit;
-  const auto change = [](auto& to, auto by) {
-    if (by != 0) to = by;
-  };
   change(o.patch, model.patch);
   if (model.name == "vit_micro") o.image = std::max(o.patch, facts.side / o.patch * o.patch);
   change(o.image, model.image);
@@ -42,13 +38,6 @@ models::VitOptions options_of(const ImageModel& model, const ImageFacts& facts) 
   o.drop_path = model.drop_path;
   o.mechanism = {model.mechanism, model.first_layer, model.last_layer};
   return o;
-}
-
-at::Device device_of(const ImageInput& input) {
-  if (input.threads > 0) at::set_num_threads(input.threads);
-  if (input.device == "cuda" && !at::hasCUDA())
-    throw Unsupported("device cuda is not in this torch; the nearest is cpu");
-  return at::Device(input.device == "cuda" ? at::kCUDA : at::kCPU);
 }
 
 /// A batch as tensors that keep it alive.
@@ -85,32 +74,18 @@ Scores judge(models::Vit& model, data::Loader& batches, at::Device device) {
 
 /// The images go through layer by layer until something is not finite.
 std::string first_lost(models::Vit& model, const at::Tensor& images) {
-  const auto lost = [](const at::Tensor& x) { return !x.isfinite().all().item<bool>(); };
   at::Tensor x = model->proj(images).flatten(2).transpose(1, 2), below;
-  if (lost(x)) return "patch_embed.proj";
+  if (is_lost(x)) return "patch_embed.proj";
   x = at::cat({model->cls_token.expand({x.size(0), -1, -1}), x}, 1) + model->pos_embed;
   for (std::size_t i = 0; i < model->blocks.size(); ++i) {
     const auto out = model->blocks[i]->forward(x, below);
-    if (lost(out.y)) return fmt::format("blocks.{}", i);
+    if (is_lost(out.y)) return fmt::format("blocks.{}", i);
     x = out.y;
     below = out.v;
   }
   x = model->norm(x);
-  if (lost(x)) return "norm";
-  return lost(model->head(x)) ? "head" : "";
-}
-
-/// Steps, and how often to save and judge, where the epoch says so.
-RunOptions completed(const ImageTraining& training, std::int64_t images) {
-  RunOptions run = training.run;
-  const std::int64_t a_step = training.input.batch * run.accumulate;
-  if (a_step < 1 || images < a_step)
-    throw InvalidArgument(fmt::format("{} images make no step of {}", images, a_step));
-  const std::int64_t epoch = images / a_step;
-  if (run.schedule.steps == 0) run.schedule.steps = training.epochs * epoch;
-  if (run.save_every == 0) run.save_every = epoch;
-  if (run.evaluate_every == 0) run.evaluate_every = epoch;
-  return run;
+  if (is_lost(x)) return "norm";
+  return is_lost(model->head(x)) ? "head" : "";
 }
 
 }  // namespace
@@ -120,8 +95,9 @@ Outcome train_images(const ImageTraining& training, const data::ImageSet& train,
   const ImageFacts facts = facts_of(train);
   check_labels(train, facts);
   check_labels(valid, facts);
-  const RunOptions run_options = completed(training, train.size());
-  const at::Device device = device_of(training.input);
+  const RunOptions run_options =
+      completed(training.run, {train.size(), training.input.batch, training.epochs});
+  const at::Device device = device_of(training.input.place);
   at::manual_seed(training.run.seed);
   models::Vit model(options_of(training.model, facts));
   if (!training.weights.empty()) models::load_plain(*model, training.weights);
@@ -150,7 +126,7 @@ Outcome train_images(const ImageTraining& training, const data::ImageSet& train,
 Scores evaluate_images(const ImageModel& model, const std::string& weights, const ImageFacts& facts,
                        const data::ImageSet& set, const ImageInput& input) {
   check_labels(set, facts);
-  const at::Device device = device_of(input);
+  const at::Device device = device_of(input.place);
   models::Vit vit(options_of(model, facts));
   nn::load_weights(*vit, weights);
   vit->to(device);

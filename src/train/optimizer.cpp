@@ -26,8 +26,10 @@ namespace {
 
 /// timm's rule: matrices and kernels, but not positions and tokens; nor a metric.
 bool decays(const std::string& name, const at::Tensor& parameter) {
-  return parameter.dim() > 1 && !name.ends_with("pos_embed") && !name.ends_with("cls_token") &&
-         name.find("metric_") == std::string::npos;
+  for (const char* without : {"pos_embed", "positions", "cls_token", "cls_emb"}) {
+    if (name.ends_with(without)) return false;
+  }
+  return parameter.dim() > 1 && name.find("metric_") == std::string::npos;
 }
 
 }  // namespace

@@ -98,7 +98,10 @@ class Run {
       line.per_second = double(task_.samples * o_.accumulate) / a_step;
       line.left = a_step * double(last - step_);
       line.memory = resident_bytes();
-      if (is_time(o_.evaluate_every)) outcome.scores = line.scores = judge();
+      if (is_time(o_.evaluate_every)) {
+        outcome.scores = line.scores = judge();
+        if (task_.sample) line.sample = task_.sample();
+      }
       if (!o_.folder.empty()) files_.add(line);
       outcome.loss = line.loss;
       outcome.per_second = line.per_second;

@@ -38,6 +38,7 @@ Json json_of(const Line& line) {
             {"length", line.length}, {"time", now()},     {"per_second", line.per_second},
             {"memory", line.memory}};
   for (const auto& [name, value] : line.scores) json[name] = value;
+  if (!line.sample.empty()) json["sample"] = line.sample;
   return json;
 }
 
@@ -46,7 +47,8 @@ std::string event_in(const Json& line) {
   for (const auto& [name, value] : line.items()) {
     if (name != "step" && name != "time" && value.is_number()) values[name] = value.get<double>();
   }
-  return event_of(line.value("time", 0.0), line.value("step", std::int64_t(0)), values);
+  return event_of(line.value("time", 0.0), line.value("step", std::int64_t(0)), values,
+                  line.value("sample", ""));
 }
 
 /// Whole lines up to the step.
@@ -112,9 +114,10 @@ void RunFiles::open(const std::string& folder, std::int64_t step) {
 }
 
 void RunFiles::add(const Line& line) {
-  const Json json = json_of(line);
-  metrics_.add(json.dump() + "\n");
-  events_.add(event_in(json));
+  // A text of bytes may be cut within a letter.
+  const std::string text = json_of(line).dump(-1, ' ', false, Json::error_handler_t::replace);
+  metrics_.add(text + "\n");
+  events_.add(event_in(Json::parse(text)));
 }
 
 void RunFiles::sync() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Encoders of sequences, where padding changes nothing whatever the mechanism; Segmenter against
 // its definition; windows over an image, and what is counted over pixels, by hand.
+#include <foci/language.hpp>
 #include <foci/models.hpp>
 
 #include "thrown.hpp"
@@ -149,13 +150,29 @@ TEST(Encoders, SizesAreThoseOfTheModels) {
       EXPECT_EQ(size_of(model).parameters, trained(*Sequence(*model.sequence)));
     } else if (model.segmenter) {
       EXPECT_EQ(size_of(model).parameters, trained(*Segmenter(*model.segmenter)));
+    } else if (model.language && model.name != "gpt2") {
+      EXPECT_EQ(size_of(model).parameters, trained(*Language(*model.language)));
     } else {
       continue;
     }
     EXPECT_GT(size_of(model).multiply_adds, 1e6);
     ++seen;
   }
-  EXPECT_EQ(seen, 8);
+  EXPECT_EQ(seen, 10);
+  EXPECT_EQ(size_of(find("gpt2")).parameters, 124439808);
+  const LanguageOptions llama{.vocabulary = 50,
+                              .context = 8,
+                              .dim = 16,
+                              .depth = 2,
+                              .heads = 4,
+                              .kv_heads = 2,
+                              .hidden = 40,
+                              .positions = Positions::rotary,
+                              .norm = Norm::rms,
+                              .activation = Activation::swiglu,
+                              .biases = false,
+                              .tied = false};
+  EXPECT_EQ(size_of(llama).parameters, trained(*Language(llama)));
 }
 
 TEST(Sequence, SaysWhatIsWrong) {

@@ -215,6 +215,10 @@ TEST(Events, AreRecordsWithMaskedSums) {
   const std::string value("\x0a\x04loss\x15\0\0\x80\x3e", 11);
   EXPECT_EQ(event, time + step + "\x2a\x0d\x0a\x0b" + value);
   EXPECT_NE(first_event(0).find("brain.Event:2"), std::string::npos);
+  const std::string text =
+      "\x0a\x13sample/text_summary\x42\x0c\x08\x07\x12\x04\x12\x02\x08\x01"
+      "\x42\x02hi\x4a\x08\x0a\x06\x0a\x04text";
+  EXPECT_NE(event_of(1.5, 300, {}, "hi").find(text), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tasks: classes of images, text, classes of sequences, classes of pixels.
+#include "cli/torch/tasks.hpp"
+
+#include "cli/misuse.hpp"
+#include "cli/suggest.hpp"
+
+#include <foci/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+namespace foci::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using train::Scores;
+
+data::ImageSet judged_images(const Words& words) {
+  return data::open_images(data_folder(words.at("data")), split_of(words.at("split")));
+}
+
+void check_vocabulary(const std::string& run, std::int64_t size, std::int64_t began) {
+  if (size == began) return;
+  throw FileError(fmt::format("{}: its tokenizer has {} tokens; the run began with {}", shown(run),
+                              size, began));
+}
+
+/// Where and how it runs, in any training.
+template <class Training>
+Training placed(Training training, const Asked& asked) {
+  training.run.folder = asked.run;
+  training.run.resume = asked.resumes;
+  return training;
+}
+
+Job open_image_job(const Asked& asked) {
+  const auto training = placed(image_training(asked.words, asked.common), asked);
+  const data::ImageSet train =
+      data::open_images(data_folder(asked.words.at("data")), data::Split::train);
+  const data::ImageSet valid = judged_images(asked.words);
+  Job job{{{"train", train.size()}, {"valid", valid.size()}}, {}};
+  job.data.update(json_of(train::facts_of(train)));
+  job.train = [=](const train::Told& told) {
+    return train::train_images(training, train, valid, told);
+  };
+  return job;
+}
+
+Scores judge_images(const Asked& asked, const Json& data, const std::string& weights) {
+  const train::ImageTraining training = image_training(asked.words, asked.common);
+  return train::evaluate_images(training.model, weights, facts_in(asked.run, data),
+                                judged_images(asked.words), training.input);
+}
+
+std::string image_text(const Scores& scores) {
+  return fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f}", 100 * scores.at("top1"),
+                     100 * scores.at("top5"), scores.at("valid_loss"));
+}
+
+/// The tokenizer that the flags ask for; words are those of the training text, byte pairs that a
+/// run was given once are its own.
+train::Tokenizer made_tokenizer(const Asked& asked, std::string_view text) {
+  const std::string &kind = asked.words.at("tokenizer"), &pairs = asked.words.at("pairs");
+  if (asked.resumes && kind == "pairs") return train::Tokenizer::load(kind, asked.run);
+  if (kind == "words") return train::Tokenizer(data::WordVocabulary::of_text(text));
+  if (kind == "bytes") return {};
+  if (pairs.empty()) {
+    throw Misuse("--tokenizer pairs needs --pairs FOLDER",
+                 "the folder holds GPT-2's encoder.json and vocab.bpe");
+  }
+  return train::Tokenizer::pairs(pairs);
+}
+
+train::TokenText open_text(const train::Tokenizer& tokenizer, const Words& words) {
+  const std::string path = data_path(words.at("data"));
+  const data::Split split = split_of(words.at("split"));
+  return {tokenizer, train::read_split(path, split),
+          fmt::format("{} ({})", shown(path), words.at("split"))};
+}
+
+/// A new run keeps its tokenizer; one that is resumed must find its own.
+void keep(const train::Tokenizer& tokenizer, const Asked& asked) {
+  if (asked.resumes) {
+    if (tokenizer == train::Tokenizer::load(tokenizer.kind(), asked.run)) return;
+    throw FileError(fmt::format("{}: the run's vocabulary is another than that of {}",
+                                shown(asked.run), shown(asked.words.at("data"))));
+  }
+  std::error_code fault;
+  fs::create_directories(asked.run, fault);
+  if (fault) throw FileError(fmt::format("{}: {}", shown(asked.run), fault.message()));
+  tokenizer.save(asked.run);
+}
+
+Job open_text_job(const Asked& asked) {
+  const auto training = placed(text_training(asked.words, asked.common), asked);
+  const std::string path = data_path(asked.words.at("data"));
+  const std::string text = train::read_split(path, data::Split::train);
+  const train::Tokenizer tokenizer = made_tokenizer(asked, text);
+  const auto train = std::make_shared<const train::TokenText>(
+      tokenizer, text, fmt::format("{} (train)", shown(path)));
+  const auto valid = std::make_shared<const train::TokenText>(open_text(tokenizer, asked.words));
+  keep(tokenizer, asked);
+  Job job{{{"train", train->tokens.size()},
+           {"valid", valid->tokens.size()},
+           {"vocabulary", tokenizer.size()}},
+          {}};
+  job.train = [=](const train::Told& told) {
+    return train::train_text(training, tokenizer, *train, *valid, told);
+  };
+  return job;
+}
+
+Scores judge_text(const Asked& asked, const Json& data, const std::string& weights) {
+  const train::Tokenizer tokenizer = tokenizer_of(asked.run, {"text", asked.words, data});
+  return train::evaluate_text(text_training(asked.words, asked.common), weights, tokenizer,
+                              open_text(tokenizer, asked.words));
+}
+
+std::string perplexity_text(const Scores& scores) {
+  return fmt::format("perplexity {:.2f}, {:.4f} bits per byte, loss {:.4f}",
+                     scores.at("perplexity"), scores.at("bits_per_byte"), scores.at("valid_loss"));
+}
+
+Json sequence_json(const train::SequenceFacts& facts) {
+  return {{"classes", facts.classes},
+          {"vocabulary", facts.vocabulary},
+          {"channels", facts.channels},
+          {"longest", facts.longest},
+          {"mean", facts.mean},
+          {"deviation", facts.deviation},
+          {"tokens", facts.tokenizer.kind()}};
+}
+
+Job open_sequence_job(const Asked& asked) {
+  const auto training = placed(sequence_training(asked.words, asked.common), asked);
+  const std::string folder = data_folder(asked.words.at("data"));
+  if (asked.words.at("tokenizer") == "pairs")
+    throw Misuse("--tokenizer pairs is for text; sequences have words or bytes");
+  const auto facts = train::sequence_facts(folder, asked.words.at("tokenizer"));
+  const auto train = std::make_shared<const train::SequenceSet>(
+      train::open_sequences(folder, data::Split::train, facts));
+  const auto valid = std::make_shared<const train::SequenceSet>(
+      train::open_sequences(folder, split_of(asked.words.at("split")), facts));
+  keep(facts.tokenizer, asked);
+  Job job{{{"train", train->samples.size()}, {"valid", valid->samples.size()}}, {}};
+  job.data.update(sequence_json(facts));
+  job.train = [=](const train::Told& told) {
+    return train::train_sequences(training, facts, *train, *valid, told);
+  };
+  return job;
+}
+
+Scores judge_sequences(const Asked& asked, const Json& data, const std::string& weights) {
+  train::SequenceFacts facts{.vocabulary = count_in(asked.run, data, "vocabulary"),
+                             .channels = count_in(asked.run, data, "channels"),
+                             .longest = count_in(asked.run, data, "longest")};
+  try {
+    facts.classes = data.at("classes").get<std::vector<std::string>>();
+    facts.mean = data.at("mean").get<std::vector<float>>();
+    facts.deviation = data.at("deviation").get<std::vector<float>>();
+    facts.tokenizer = train::Tokenizer::load(data.at("tokens").get<std::string>(), asked.run);
+  } catch (const Json::exception& fault) {
+    throw FileError(fmt::format("{}/config.json: {}", shown(asked.run), shown(fault.what())));
+  }
+  if (facts.channels == 0) check_vocabulary(asked.run, facts.tokenizer.size(), facts.vocabulary);
+  const auto set = train::open_sequences(data_folder(asked.words.at("data")),
+                                         split_of(asked.words.at("split")), facts);
+  return train::evaluate_sequences(sequence_training(asked.words, asked.common), weights, facts,
+                                   set);
+}
+
+std::string accuracy_text(const Scores& scores) {
+  return fmt::format("accuracy {:.2f} %, loss {:.4f}", 100 * scores.at("accuracy"),
+                     scores.at("valid_loss"));
+}
+
+Job open_segment_job(const Asked& asked) {
+  const auto training = placed(segment_training(asked.words, asked.common), asked);
+  const data::ImageSet train =
+      data::open_images(data_folder(asked.words.at("data")), data::Split::train);
+  const data::ImageSet valid = judged_images(asked.words);
+  Job job{{{"train", train.size()}, {"valid", valid.size()}}, {}};
+  job.data.update(json_of(train::facts_of(train)));
+  job.train = [=](const train::Told& told) {
+    return train::train_segments(training, train, valid, told);
+  };
+  return job;
+}
+
+Scores judge_segments(const Asked& asked, const Json& data, const std::string& weights) {
+  return train::evaluate_segments(segment_training(asked.words, asked.common), weights,
+                                  facts_in(asked.run, data), judged_images(asked.words));
+}
+
+std::string segment_text(const Scores& scores) {
+  return fmt::format("mIoU {:.2f} %, pixels {:.2f} %, mean of classes {:.2f} %",
+                     100 * scores.at("miou"), 100 * scores.at("pixel_accuracy"),
+                     100 * scores.at("mean_accuracy"));
+}
+
+}  // namespace
+
+const TaskKind& task_of(std::string_view name) {
+  static constexpr TaskKind tasks[] = {
+      {"images", "images", open_image_job, judge_images, image_text},
+      {"text", "tokens", open_text_job, judge_text, perplexity_text},
+      {"sequences", "sequences", open_sequence_job, judge_sequences, accuracy_text},
+      {"segments", "images", open_segment_job, judge_segments, segment_text},
+  };
+  return *std::find_if(std::begin(tasks), std::end(tasks),
+                       [&](const TaskKind& task) { return task.name == name; });
+}
+
+std::string weights_of(const std::string& run, bool ema) {
+  const std::string folder = train::last_checkpoint(run);
+  if (folder.empty()) throw FileError(fmt::format("{}: has no whole checkpoint", shown(run)));
+  const std::string file = folder + (ema ? "/ema.safetensors" : "/model.safetensors");
+  if (!fs::is_regular_file(file))
+    throw FileError(fmt::format("{}: is not there; the run keeps no average (--ema)", file));
+  return file;
+}
+
+train::Tokenizer tokenizer_of(const std::string& run, const RunConfig& config) {
+  const train::Tokenizer tokenizer = train::Tokenizer::load(config.words.at("tokenizer"), run);
+  check_vocabulary(run, tokenizer.size(), count_in(run, config.data, "vocabulary"));
+  return tokenizer;
+}
+
+}  // namespace foci::cli

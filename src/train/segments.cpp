@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Segmenter learns the classes of pixels from windows, and is judged by whole images.
+#include <foci/models.hpp>
+#include <foci/train.hpp>
+#include <foci/train_segments.hpp>
+
+#include "train/begin.hpp"
+#include "train/segment_batches.hpp"
+#include "train/tensors.hpp"
+
+#include <foci/error.hpp>
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/upsample_bilinear2d.h>
+
+#include <fmt/format.h>
+
+namespace foci::train {
+namespace {
+
+models::SegmenterOptions options_of(const ImageModel& model, const ImageFacts& facts) {
+  const models::Listed& listed = models::find(model.name);
+  if (!listed.segmenter) {
+    throw InvalidArgument(
+        fmt::format("{} is for {}; segments needs a segmenter", listed.name, listed.task));
+  }
+  models::SegmenterOptions o = *listed.segmenter;
+  change(o.encoder.image, model.image);
+  change(o.encoder.patch, model.patch);
+  change(o.encoder.dim, model.dim);
+  change(o.encoder.depth, model.depth);
+  change(o.encoder.heads, model.heads);
+  change(o.decoder_heads, model.heads);
+  change(o.encoder.mlp_ratio, model.mlp_ratio);
+  o.encoder.channels = facts.channels;
+  o.encoder.drop_path = model.drop_path;
+  o.encoder.mechanism = {model.mechanism, model.first_layer, model.last_layer};
+  o.classes = facts.classes;
+  return o;
+}
+
+/// Guesses of the size of the mask.
+at::Tensor guessed(models::Segmenter& model, JudgedImage& image, const data::Image& mask,
+                   const SegmentTraining& how, at::Device device) {
+  const models::VitOptions& o = model->options().encoder;
+  const at::Tensor values =
+      at::from_blob(image.values.data(), {o.channels, image.height, image.width}, at::kFloat);
+  const std::int64_t stride = how.stride == 0 ? std::max<std::int64_t>(1, o.image / 2) : how.stride;
+  const at::Tensor logits = models::sliding_logits(model, values.to(device), stride, how.batch);
+  if (mask.height == image.height && mask.width == image.width) return logits.argmax(0);
+  return at::upsample_bilinear2d(logits.unsqueeze(0), {mask.height, mask.width}, false)
+      .squeeze(0)
+      .argmax(0);
+}
+
+Scores judge(models::Segmenter& model, const data::ImageSet& set, const ImageFacts& facts,
+             const SegmentTraining& how, at::Device device) {
+  const at::NoGradGuard without;
+  model->eval();
+  models::Confusion seen(facts.classes);
+  for (std::int64_t i = 0; i < set.size(); ++i) {
+    JudgedImage image = judged_image(set, i, facts, how.shorter);
+    data::Image mask = set.mask(i);
+    const at::Tensor labels =
+        at::from_blob(mask.pixels.data(), {mask.height, mask.width}, at::kByte);
+    seen.add(labels, guessed(model, image, mask, how, device));
+  }
+  return {{"miou", seen.mean_iou()},
+          {"pixel_accuracy", seen.pixel_accuracy()},
+          {"mean_accuracy", seen.mean_accuracy()}};
+}
+
+}  // namespace
+
+Outcome train_segments(const SegmentTraining& training, const data::ImageSet& train,
+                       const data::ImageSet& valid, const Told& told) {
+  const ImageFacts facts = facts_of(train);
+  check_masks(train, facts);
+  check_masks(valid, facts);
+  const RunOptions run_options =
+      completed(training.run, {train.size(), training.batch, training.epochs});
+  const at::Device device = device_of(training.place);
+  at::manual_seed(training.run.seed);
+  models::Segmenter model(options_of(training.model, facts));
+  if (!training.weights.empty()) models::load_plain(*model->encoder, training.weights);
+  model->to(device);
+  const std::int64_t side = model->options().encoder.image;
+  std::unique_ptr<data::Loader> batches;
+  at::Tensor last;  // images, for whoever asks where they went wrong
+  Task task;
+  task.module = model.get();
+  task.samples = training.batch;
+  task.start_at = [&](std::int64_t batch) {
+    batches = window_batches(train, facts, side, training, batch);
+  };
+  task.loss = [&] {
+    const data::Batch batch = batches->next();
+    const auto tensor = [&](const Tensor& from) {
+      return tensor_of(from.view(), [](void*) {}).to(device, /*non_blocking=*/false, /*copy=*/true);
+    };
+    last = tensor(batch.inputs);
+    return at::cross_entropy_loss(model->forward(last), tensor(batch.targets), {},
+                                  at::Reduction::Mean, data::ignored);
+  };
+  task.evaluate = [&] { return judge(model, valid, facts, training, device); };
+  task.first_lost = [&]() -> std::string {
+    return is_lost(model->encoder->tokens(last)) ? "encoder" : "decoder";
+  };
+  return run(task, run_options, told);
+}
+
+Scores evaluate_segments(const SegmentTraining& training, const std::string& weights,
+                         const ImageFacts& facts, const data::ImageSet& set) {
+  check_masks(set, facts);
+  const at::Device device = device_of(training.place);
+  models::Segmenter model(options_of(training.model, facts));
+  nn::load_weights(*model, weights);
+  model->to(device);
+  Scores scores = judge(model, set, facts, training, device);
+  scores["count"] = double(set.size());
+  return scores;
+}
+
+}  // namespace foci::train
