@@ -29,11 +29,26 @@ inline const std::vector<std::vector<std::string>> rows = {
 
 /// Public headers that are not named after the folder that implements them.
 inline const std::map<std::string, std::string> header_layers = {
-    {"weighting", "metric"}, {"call", "metric"},     {"attention", "attend"}, {"decode", "attend"},
-    {"foci", "capi"},        {"settings", "attend"}, {"device", "metric"},    {"generate", "data"},
-    {"text", "data"},        {"random", "data"},     {"image", "data"},       {"loader", "data"},
-    {"convert", "data"},     {"llama2c", "data"},    {"language", "models"},  {"run", "train"},
+    {"weighting", "metric"},
+    {"call", "metric"},
+    {"attention", "attend"},
+    {"decode", "attend"},
+    {"foci", "capi"},
+    {"settings", "attend"},
+    {"device", "metric"},
+    {"generate", "data"},
+    {"text", "data"},
+    {"random", "data"},
+    {"image", "data"},
+    {"loader", "data"},
+    {"convert", "data"},
+    {"llama2c", "data"},
+    {"language", "models"},
+    {"run", "train"},
     {"classify", "train"},
+    {"train_text", "train"},
+    {"train_sequences", "train"},
+    {"train_segments", "train"},
 };
 
 inline int row_of(const std::string& layer) {
