@@ -26,7 +26,7 @@ VerbPage generate_page() {
           {{"the likeliest story", "foci generate stories260K.bin"},
            {"another one", "foci generate stories260K.bin --temperature 1 --top-p 0.9 --seed 3"},
            {"GPT-2 from Hugging Face's files", "foci generate gpt2 --prompt Once --tokens 40"},
-           {"what was trained here", "foci generate runs/c --prompt 'The game' --temperature 0.8"}},
+           {"what was trained here", "foci generate runs/c --prompt Once --temperature 0.8"}},
           together({{{"prompt", "TEXT", "empty", text_group, "the text to go on from"},
                      {"tokens", "COUNT", "256", text_group,
                       "new tokens at most; never more than the model's context holds"},

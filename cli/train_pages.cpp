@@ -201,9 +201,6 @@ VerbPage train_page() {
         "foci train images --preset fashion-mnist --run runs/a --metric layer-change "
         "--metric-layers 1:"},
        {"go on where it was stopped or killed", "foci train images --run runs/a --resume"},
-       {"a larger model, other numbers",
-        "foci train images --data data/cifar-10 --run runs/b --dim 192 --depth 8 --heads 6 "
-        "--augment deit"},
        {"a language model over the words of WikiText-2",
         "foci train text --preset wikitext-2 --run runs/c --metric layer-change"},
        {"the class of a time series",

@@ -50,8 +50,8 @@ RunConfig read_config(const std::string& run) {
   if (json.contains("task") && json["task"].is_string())
     config.task = json["task"].get<std::string>();
   if (std::find(tasks.begin(), tasks.end(), config.task) == tasks.end())
-    throw FileError(fmt::format("{}: task '{}' is none of {}", shown(path), shown(config.task),
-                                listed(tasks)));
+    throw FileError(
+        fmt::format("{}: task '{}' is none of {}", shown(path), shown(config.task), listed(tasks)));
   config.words = with_defaults(config.task, words_in(config.task, json["flags"], path));
   config.data = json.value("data", Json::object());
   return config;
