@@ -263,7 +263,7 @@ FOCI_DEVICE void find_peaks(const Call& call, const Rows64& rows, Seen& seen) {
   const bool stored = (rows.earlier || !rows.below) && in.chunks > 0;
   if (stored) find_state_peaks(call, rows, seen);
   for (int d = int(threadIdx.x); !stored && d < call.D; d += threads)
-    seen.peak[d] = rows.own && first < side ? k.load(first, d) : far_below;
+    seen.peak[d] = rows.own && first < side ? fmaxf(k.load(first, d), far_below) : far_below;
   __syncthreads();
   int found = 0;
   for (int j = int(threadIdx.x) / warp; j < side; j += threads / warp) {

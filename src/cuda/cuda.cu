@@ -148,7 +148,7 @@ class Forward {
     for (int wave = 0; wave < metric_.waves(); ++wave) {
       const Folded folded = metric_.fold(wave, stream);
       if (running_) {
-        running_->forward(folded, rows.o, stream);
+        running_->forward(folded.q, folded.scale, rows.o, last_keys(p_), stream);
         if (!chunks::wants_tally(rows)) continue;
         rows.o = {};
       }

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decoder's cache on the device. A step is a forward call of its queries over the cache: what the
-// metric's estimate was before is carried from step to step.
+// A decoder's cache on the device. A step of few tokens is one launch where its kind has one;
+// anything else is a forward call of its queries over the cache. What the metric's estimate was
+// before is carried from step to step.
 #include "cuda/decode.hpp"
 
 #include "cuda/decode.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/diagonal.cuh"
 #include "cuda/running.cuh"
+#include "cuda/running_covariance.cuh"
+#include "cuda/split_keys.cuh"
 #include "metric/arena.hpp"
 #include "metric/key_covariance.hpp"
 
 #include <foci/error.hpp>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace foci::cuda {
@@ -24,29 +29,12 @@ namespace {
 constexpr int append_threads = 128;
 constexpr std::int64_t most_queries = 512;  // of a call: longer steps take several
 
-struct Append {
-  Field k, v, mask, bias;              // tokens: (B,G,n,D) (B,G,n,E) (B,n) (B,G|H,n)
-  Field to_k, to_v, to_mask, to_bias;  // the cache from the first of them on
-  int n, G, R, D, E;
-  int key_head_bias;
-};
+constexpr std::int64_t most_at_once = 16;  // tokens of a step that is one launch
 
 /// A block a token of a key head.
-__global__ void __launch_bounds__(append_threads) append_tokens(Append of) {
-  const int i = int(blockIdx.x) % of.n, g = int(blockIdx.x) / of.n % of.G;
-  const int b = int(blockIdx.x) / of.n / of.G;
-  for (int d = int(threadIdx.x); d < of.D; d += append_threads)
-    of.to_k.store(of.k.load(b, g, i, d), b, g, i, d);
-  for (int e = int(threadIdx.x); e < of.E; e += append_threads)
-    of.to_v.store(of.v.load(b, g, i, e), b, g, i, e);
-  for (int r = int(threadIdx.x); r < of.R && of.to_bias; r += append_threads) {
-    const int h = g * of.R + r;
-    of.to_bias.store(of.bias ? of.bias.load(b, of.key_head_bias ? g : h, i) : 0.0f, b, h, i);
-  }
-  if (g != 0 || threadIdx.x != 0) return;
-  const bool kept =
-      !of.mask || static_cast<const std::uint8_t*>(of.mask.data)[of.mask.offset(b, i)] != 0;
-  static_cast<std::uint8_t*>(of.to_mask.data)[of.to_mask.offset(b, i)] = kept;
+__global__ void __launch_bounds__(append_threads) append_tokens(NewTokens of) {
+  const int head = int(blockIdx.x) / of.n;
+  of.append(head / of.G, head % of.G, int(blockIdx.x) % of.n);
 }
 
 bool takes_bias(const Weighting& weighting) {
@@ -56,6 +44,30 @@ bool takes_bias(const Weighting& weighting) {
 
 bool carries(const Problem& p) {
   return p.metric<LayerChange>() || p.metric<Flat>() || p.metric<Jacobian>();
+}
+
+/// dot, and what its own tokens tell at once.
+bool takes_products(const Problem& p) {
+  const bool simple = p.metric<Dot>() || p.metric<LayerChange>() || p.metric<Flat>();
+  return simple && metric::form_of(p.how.metric) == Form::product;
+}
+
+bool wants_statistics(const Outputs& to) {
+  return to.concentration || to.effective_keys || to.entropy || to.largest || to.largest_at;
+}
+
+Shape shape_of(const Problem& p) {
+  const auto& z = p.size;
+  return {.sequences = int(z.B),
+          .H = int(z.H),
+          .G = int(z.G),
+          .N = int(z.N),
+          .M = int(z.M),
+          .D = int(z.D),
+          .E = int(z.E),
+          .longest_n = int(z.N),
+          .longest_m = int(z.M),
+          .causal = 1};
 }
 
 View sliced(const View& view, int axis, std::int64_t begin, std::int64_t end) {
@@ -91,9 +103,14 @@ struct Decoding::State {
     if (carries(cache)) {
       carried.any = 1;
       heads = cache.metric<Jacobian>() ? z.H : z.G;
-      carried.sums = arena.take<double>(z.B, heads, z.D).data();
-      carried.counts = arena.take<int>(z.B, heads).data();
+      for (double** sums : {&carried.sums, &next_sums})
+        *sums = arena.take<double>(z.B, heads, z.D).data();
+      for (int** counts : {&carried.counts, &next_counts})
+        *counts = arena.take<int>(z.B, heads).data();
     }
+    arrived = arena.take<int>(SplitKeys::counters(cache)).data();
+    if (cache.metric<KeyCovariance>() && std::holds_alternative<Softmax>(cache.how.weighting))
+      covariance.emplace(arena, cache, std::min(z.M, most_at_once));
     if (cache.full) status = arena.take<std::int32_t>(z.B, z.G, chunks(z.M)).data();
     running = RunningSums::size(cache);
     if (running > 0) carried.rows = arena.take<double>(running).data();
@@ -108,8 +125,12 @@ struct Decoding::State {
     for (const bool some : {true, false}) {
       masked = some, biased = some && bias;
       for (std::int64_t n = 1; n <= all; n = n < 64 ? n + 1 : std::max(n + 1, all)) {
-        for (const std::int64_t M : {std::max(n, std::min<std::int64_t>(64, all)), cache.size.M})
-          most = std::max(most, carried_workspace(problem(n, M), carried));
+        for (const std::int64_t M : {std::max(n, std::min<std::int64_t>(64, all)), cache.size.M}) {
+          const Problem p = problem(n, M);
+          Arena split;
+          if (n <= most_at_once) SplitKeys(split, p, shape_of(p));
+          most = std::max({most, carried_workspace(p, carried), split.used() + Arena::alignment});
+        }
       }
     }
     return most;
@@ -135,10 +156,13 @@ struct Decoding::State {
     return p;
   }
 
-  void append(const Inputs& from, std::int64_t begin, std::int64_t end, std::int64_t length) {
+  /// Tokens [begin, end) of a step after `length` others.
+  NewTokens tokens_of(const Inputs& from, std::int64_t begin, std::int64_t end,
+                      std::int64_t length) const {
     const auto& z = cache.size;
     const std::int64_t n = end - begin;
-    Append of;
+    NewTokens of;
+    of.n = int(n), of.G = int(z.G), of.R = int(z.H / z.G), of.D = int(z.D), of.E = int(z.E);
     of.k = Field(from.k.sliced(2, begin, end));
     of.v = Field(from.v.sliced(2, begin, end));
     of.mask = Field(sliced(from.key_mask, 1, begin, end));
@@ -147,31 +171,89 @@ struct Decoding::State {
     of.to_v = Field(v.sliced(2, length, length + n));
     of.to_mask = Field(mask.sliced(1, length, length + n));
     of.to_bias = Field(sliced(bias, 2, length, length + n));
-    of.n = int(n), of.G = int(z.G), of.R = int(z.H / z.G), of.D = int(z.D), of.E = int(z.E);
     of.key_head_bias = from.key_bias && from.key_bias.shape[1] != z.H;
-    launch("decoder: new tokens", append_tokens, {{unsigned(z.B * z.G * n)}, {append_threads}},
-           nullptr, of);
+    return of;
   }
+
+  void append(const NewTokens& of) const {
+    const auto blocks = cache.size.B * cache.size.G * of.n;
+    launch("decoder: new tokens", append_tokens, {{unsigned(blocks)}, {append_threads}}, nullptr,
+           of);
+  }
+
+  /// Whether one launch does a step.
+  bool goes_at_once(const Outputs& to, const Problem& p) const {
+    if (p.size.N > most_at_once || !takes_products(p) || wants_statistics(to)) return false;
+    return running > 0 || (SplitKeys::few_rows(p, shape_of(p)) && !few_keys_serve(p));
+  }
+
+  /// The whole step: tokens join the cache and the metric's mean, and their queries attend.
+  void attend_at_once(const Outputs& to, const Problem& p, NewTokens tokens) {
+    if (carried.any) {
+      const auto* change = p.metric<LayerChange>();
+      tokens.flat = !change;
+      tokens.normalize = change ? change->normalize : p.metric<Flat>()->normalize;
+      tokens.v_prev = Field(p.from.v_prev);
+      tokens.sums = carried.sums, tokens.counts = carried.counts;
+      tokens.next_sums = next_sums, tokens.next_counts = next_counts;
+      tokens.metric = Field(to.metric);
+      std::swap(carried.sums, next_sums), std::swap(carried.counts, next_counts);
+    }
+    Arena arena(room);
+    const Folded folded = plain_lines(p);
+    if (running > 0) {
+      RunningSums(p, shape_of(p), carried.rows)
+          .forward(folded.q, folded.scale, Field(to.o), tokens, nullptr);
+    } else {
+      SplitKeys(arena, p, shape_of(p)).step(folded, rows(to), tokens, arrived, nullptr);
+    }
+  }
+
+  /// Whether the moments of ended chunks serve a step.
+  bool goes_by_chunks(const Outputs& to, const Problem& p) const {
+    return covariance && !masked && p.size.N <= most_at_once && !wants_statistics(to) &&
+           SplitKeys::few_rows(p, shape_of(p)) && !few_keys_serve(p);
+  }
+
+  void attend_chunk(const Outputs& to, const Problem& p, const NewTokens& tokens) {
+    if (covariance->due(p.size.M - p.size.N)) append(tokens);
+    Arena arena(room);
+    const Folded folded = covariance->take(p, k, tokens, nullptr);
+    SplitKeys(arena, p, shape_of(p)).step(folded, rows(to), {}, arrived, nullptr);
+  }
+
+  static Rows rows(const Outputs& to) { return {.o = Field(to.o), .lse = Field(to.lse)}; }
 
   /// As many tokens as a call takes.
   void attend(const Outputs& to, const Problem& tokens, std::int64_t begin, std::int64_t end,
               std::int64_t length, bool careful = false) {
     const Inputs& from = tokens.from;
     masked |= bool(from.key_mask), biased |= bool(from.key_bias);
-    append(from, begin, end, length);
     Problem p = problem(end - begin, length + end - begin);
     p.from.q = from.q.sliced(2, begin, end);
     p.from.v_prev = sliced(from.v_prev, 2, begin, end);
     p.from.metric = from.metric;
     const bool rows = !p.full && from.metric && from.metric.shape[2] == tokens.size.N;
     if (rows) p.from.metric = from.metric.sliced(2, begin, end);
+    Outputs part = rows_of(to, begin, end);
+    const NewTokens arriving = tokens_of(from, begin, end, length);
+    by_chunks = goes_by_chunks(part, p);
+    if (by_chunks) return attend_chunk(part, p, arriving);
+    if (goes_at_once(part, p)) return attend_at_once(part, p, arriving);
+    append(arriving);
     if (carried_workspace(p, carried) > room.size())
       throw DeviceError("cuda: a decoder's step asks for more room than it has");
-    Outputs part = rows_of(to, begin, end);
     if (careful && p.metric<Given>()) part.status = View(status, {p.size.B, p.size.G});
     if (careful && p.metric<KeyCovariance>())
       part.status = View(status, {p.size.B, p.size.G, chunks(p.size.M)});
     carried_forward(part, p, {.memory = room}, carried);
+  }
+
+  /// How many of `n` tokens after `length` others a call takes.
+  std::int64_t at_once(std::int64_t n, std::int64_t length) const {
+    n = std::min(n, most_queries);
+    const bool few = covariance && !masked && n <= most_at_once;
+    return few ? std::min(n, covariance->until_next(length)) : n;
   }
 
   /// Full metrics of M tokens.
@@ -184,16 +266,17 @@ struct Decoding::State {
   void expect_sound(std::int64_t length) const {
     const auto& z = cache.size;
     const auto* how = cache.metric<KeyCovariance>();
-    const std::int64_t each = chunks(length + 1);
+    const std::int64_t each = by_chunks ? 1 : chunks(length + 1);
     std::vector<std::int32_t> raises(std::size_t(z.B * z.G * each));
     std::vector<std::uint8_t> keep(std::size_t(z.B * z.M));
     synchronize();
-    copy_to_host(raises.data(), status, raises.size() * sizeof(std::int32_t));
+    copy_to_host(raises.data(), by_chunks ? covariance->status() : status,
+                 raises.size() * sizeof(std::int32_t));
     copy_to_host(keep.data(), mask.data, keep.size());
     for (std::int64_t head = 0; head < z.B * z.G; ++head) {
       const std::int64_t b = head / z.G, g = head % z.G;
       const std::int64_t n = std::count(&keep[b * z.M], &keep[b * z.M] + length, 1);
-      const std::int64_t chunk = how ? metric::chunk_of(n, how->period) : 0;
+      const std::int64_t chunk = how && !by_chunks ? metric::chunk_of(n, how->period) : 0;
       if (raises[head * each + chunk] <= metric::most_raises) continue;
       if (!how) throw InvalidArgument(metric::not_semidefinite(b, g));
       throw NumericalError(metric::unfactorable(b, g, n, how->ridge));
@@ -215,6 +298,11 @@ struct Decoding::State {
   View k, v, mask, bias;           // (B,G,capacity,D) (B,G,capacity,E) (B,capacity) (B,H,capacity)
   std::int32_t* status = nullptr;  // (B,G,chunks so far) key-covariance, where somebody asks
   Carried carried;
+  double* next_sums = nullptr;  // what a launch that reads carried.sums leaves in their stead
+  int* next_counts = nullptr;
+  int* arrived = nullptr;  // of SplitKeys
+  std::optional<RunningCovariance> covariance;
+  bool by_chunks = false;               // whether the last call went by it
   std::int64_t heads = 0, running = 0;  // of what is carried
   bool masked = false, biased = false;  // whether any token has been
   std::span<std::byte> room;
@@ -227,6 +315,8 @@ void Decoding::reset() {
   State& of = *state_;
   const auto& z = of.cache.size;
   of.masked = of.biased = false;
+  if (of.covariance) of.covariance->reset();
+  fill(of.arrived, 0, std::size_t(SplitKeys::counters(of.cache)) * sizeof(int), nullptr);
   fill(of.carried.rows, 0, std::size_t(of.running) * sizeof(double), nullptr);
   if (!of.carried.sums) return;
   fill(of.carried.sums, 0, std::size_t(z.B * of.heads * z.D) * sizeof(double), nullptr);
@@ -235,9 +325,10 @@ void Decoding::reset() {
 
 void Decoding::step(const Outputs& to, const Problem& tokens, std::int64_t begin, std::int64_t end,
                     std::int64_t length) {
-  for (std::int64_t i = begin; i < end; i += most_queries) {
-    const std::int64_t n = std::min(most_queries, end - i);
+  for (std::int64_t i = begin; i < end;) {
+    const std::int64_t n = state_->at_once(end - i, length + i - begin);
     state_->attend(to, tokens, i, i + n, length + i - begin);
+    i += n;
   }
 }
 

@@ -330,16 +330,21 @@ void DiagonalMetric::fold_queries(const Field& from, const Field& to, Stream str
   });
 }
 
-Folded DiagonalMetric::beside() const {
+Folded plain_lines(const Problem& p) {
   Folded folded;
+  folded.scale = float(p.c);
+  folded.q = Field(p.from.q);
+  folded.k = Field(p.from.k);
+  folded.v = Field(p.from.v);
+  folded.key_bias = Field(p.from.key_bias);
+  folded.key_head_bias = p.from.key_bias && p.from.key_bias.shape[1] != p.size.H;
+  folded.key_mask = Field(p.from.key_mask);
+  return folded;
+}
+
+Folded DiagonalMetric::beside() const {
+  Folded folded = plain_lines(p_);
   folded.score = product() ? Score::product : Score::weighted;
-  folded.scale = float(p_.c);
-  folded.q = Field(p_.from.q);
-  folded.k = Field(p_.from.k);
-  folded.v = Field(p_.from.v);
-  folded.key_bias = Field(p_.from.key_bias);
-  folded.key_head_bias = p_.from.key_bias && p_.from.key_bias.shape[1] != p_.size.H;
-  folded.key_mask = Field(p_.from.key_mask);
   folded.m = lines_.m;
   folded.key_head_m = !lines_.per_head;
   return folded;

@@ -24,6 +24,9 @@ struct MetricLines {
   }
 };
 
+/// A problem's own lines, whatever its metric: product.
+Folded plain_lines(const Problem& problem);
+
 class DiagonalMetric {
  public:
   enum class Pass { forward, backward };

@@ -96,6 +96,9 @@ struct Desk {
   }
 };
 
+/// NaN where there is one: a query that is no number shall not look like one that sees nothing.
+FOCI_DEVICE double larger(double x, double y) { return x > y || x != x ? x : y; }
+
 /// The largest score; -infinity: no key is seen.
 template <class T>
 FOCI_DEVICE double largest_score(const JacobianEstimate& of, const Query& query,
@@ -103,16 +106,15 @@ FOCI_DEVICE double largest_score(const JacobianEstimate& of, const Query& query,
   double top = -INFINITY;
   for (int j0 = 0; j0 < query.reach; j0 += tile) {
     const double s = score_of<lanes_a_key>(of, query, desk.q, j0 + int(threadIdx.x) / lanes_a_key);
-    top = s > top ? s : top;
+    top = larger(s, top);
   }
   FOCI_UNROLL
   for (int step = warp / 2; step > 0; step /= 2) {
-    const double other = __shfl_xor_sync(~0u, top, step);
-    top = other > top ? other : top;
+    top = larger(__shfl_xor_sync(~0u, top, step), top);
   }
   if (lane() == 0) desk.most[threadIdx.x / warp] = top;
   __syncthreads();
-  for (int w = 0; w < threads / warp; ++w) top = desk.most[w] > top ? desk.most[w] : top;
+  for (int w = 0; w < threads / warp; ++w) top = larger(desk.most[w], top);
   return top;
 }
 
@@ -202,7 +204,7 @@ __global__ void __launch_bounds__(threads) differentiate_queries(JacobianEstimat
   const double top = largest_score(of, query, desk);
   const bool last_keys = of.last_keys || query.at.N == query.at.M;
   const bool own = !last_keys || keeps(of, query.at, query.at.first_seen + query.i);
-  const bool counts = top > -INFINITY && own;
+  const bool counts = top != -INFINITY && own;
   const double sum = counts ? find_centre(of, query, desk, top) : 0.0;
   for (int d0 = 0; counts && d0 < D; d0 += panel) {
     for (int e0 = 0; e0 < E; e0 += panel) {

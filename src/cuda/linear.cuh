@@ -32,6 +32,7 @@ FOCI_DEVICE float slope(Map map, float x) {
 /// e^(x + y - shift); the sum of large numbers is rounded, their difference may be small.
 FOCI_DEVICE float exp_sum(float x, float y, float shift) {
   const float high = x + y, part = high - x;
+  if (high == -INFINITY) return 0;  // below, -inf - -inf would be NaN
   const float low = (x - (high - part)) + (y - part);
   return expf((high - shift) + low);
 }

@@ -35,8 +35,9 @@ FOCI_HD int tiles_of(int E) { return (E + columns - 1) / columns; }
 
 struct Args {
   Shape shape;
-  Folded folded;
-  Field o;
+  NewTokens tokens;
+  Field q, o;
+  float scale;
   Map map;
   Divisor divisor;
   int content;
@@ -51,6 +52,7 @@ struct Room {
   double* phi;    // (lines) of the key, then of a query
   double* parts;  // (groups, columns)
   double* by;     // what a row is divided by
+  float* m;       // (n, D) of the tokens, where they bring a metric
 
   FOCI_DEVICE explicit Room(const Args& args)
       : lines(lines_of(args.shape, args.content, args.map)) {
@@ -61,9 +63,11 @@ struct Room {
     phi = facts + running::facts;
     parts = phi + lines.count();
     by = parts + threads;
+    m = reinterpret_cast<float*>(by + 1);
   }
-  static std::size_t bytes(const Lines& lines) {
-    return sizeof(double) * std::size_t(block_size(lines) + lines.count() + threads + 1);
+  static std::size_t bytes(const Lines& lines, const NewTokens& tokens) {
+    return sizeof(double) * std::size_t(block_size(lines) + lines.count() + threads + 1) +
+           (tokens.v_prev.data ? NewTokens::room(tokens.n, tokens.D) : 0);
   }
 };
 
@@ -85,17 +89,18 @@ FOCI_DEVICE double feature(Map map, double x) {
   return x;
 }
 
-/// phi of key j; where peaks rise, the sums of before shrink.
-FOCI_DEVICE void take_features(const Args& args, const Room& room, const Seat& seat, int j) {
+/// phi of key i of the step; where peaks rise, the sums of before shrink.
+FOCI_DEVICE void take_features(const Args& args, const Room& room, const Seat& seat, int i) {
   const Lines& lines = room.lines;
-  const Field& bias = args.folded.key_bias;
+  const NewTokens& tokens = args.tokens;
   for (int f = int(threadIdx.x); f < lines.count(); f += threads) {
     double x = 1;
     if (f < lines.D) {
-      x = double(args.folded.k.load(seat.b, seat.g, j, f));
+      x = double(tokens.k.load(seat.b, seat.g, i, f));
     } else if (args.content) {
       const int h = seat.g * lines.biases + f - lines.D;
-      x = bias ? double(bias.load(seat.b, args.folded.key_head_bias ? seat.g : h, j)) : 0.0;
+      x = tokens.bias ? double(tokens.bias.load(seat.b, tokens.key_head_bias ? seat.g : h, i))
+                      : 0.0;
     }
     room.phi[f] = f < lines.D && args.map != Map::exp ? feature(args.map, x) : x;
     if (args.map != Map::exp) continue;
@@ -108,16 +113,16 @@ FOCI_DEVICE void take_features(const Args& args, const Room& room, const Seat& s
   }
 }
 
-/// Key j joins. Barriers before and after are its own.
-FOCI_DEVICE void join(const Args& args, const Room& room, const Seat& seat, int j) {
-  const int e = seat.e0 + seat.column;
+/// Key i of the step joins. Barriers before and after are its own.
+FOCI_DEVICE void join(const Args& args, const Room& room, const Seat& seat, int i) {
+  const int e = seat.e0 + seat.column, j = args.shape.M - args.shape.N + i;
   __syncthreads();
-  take_features(args, room, seat, j);
+  take_features(args, room, seat, i);
   __syncthreads();
   const double fade =
       args.log2_rate == 0 ? 1.0 : exp2((double(j) - room.facts[last]) * args.log2_rate);
   const bool fades = room.facts[seen] > 0 && fade != 1;
-  const double v = e < args.shape.E ? double(args.folded.v.load(seat.b, seat.g, j, e)) : 0.0;
+  const double v = e < args.shape.E ? double(args.tokens.v.load(seat.b, seat.g, i, e)) : 0.0;
   for (int f = seat.group; f < room.lines.count(); f += groups) {
     double& sum = room.sums[f * columns + seat.column];
     sum = (fades ? sum * fade : sum) + room.phi[f] * v;
@@ -138,7 +143,10 @@ FOCI_DEVICE void ask(const Args& args, const Room& room, const Seat& seat, int h
   for (int f = thread; f < lines.count(); f += threads) {
     const int own = h - seat.g * lines.biases + lines.D;
     double x = !args.content || f == own ? 1.0 : 0.0;
-    if (f < lines.D) x = double(args.folded.scale) * double(args.folded.q.load(seat.b, h, i, f));
+    if (f < lines.D) {
+      const float q = args.q.load(seat.b, h, i, f);
+      x = double(args.scale) * double(args.tokens.v_prev ? q * room.m[i * lines.D + f] : q);
+    }
     if (f < lines.D && args.map != Map::exp) x = feature(args.map, x);
     room.phi[f] = args.map == Map::exp ? x + room.peaks[f] : x;
   }
@@ -176,19 +184,16 @@ FOCI_DEVICE void answer(const Args& args, const Room& room, const Seat& seat, in
 __global__ void __launch_bounds__(threads) run_tokens(Args args) {
   const Room room(args);
   const Seat seat(args);
-  const Shape& shape = args.shape;
+  const NewTokens& tokens = args.tokens;
   const std::int64_t size = block_size(room.lines);
   double* kept = args.sums + std::int64_t(blockIdx.x) * size;
   for (int x = int(threadIdx.x); x < size; x += threads) room.sums[x] = kept[x];
+  if (tokens.v_prev) tokens.find_metric(room.m, seat.b, seat.g, seat.e0 == 0);
   __syncthreads();
-  const Field& mask = args.folded.key_mask;
-  const int R = shape.H / shape.G;
-  for (int i = 0; i < shape.N; ++i) {
-    const int j = shape.M - shape.N + i;
-    const bool keep =
-        !mask || static_cast<const std::uint8_t*>(mask.data)[mask.offset(seat.b, j)] != 0;
-    if (keep) join(args, room, seat, j);
-    for (int h = seat.g * R; h < (seat.g + 1) * R; ++h) {
+  for (int i = 0; i < tokens.n; ++i) {
+    if (tokens.to_k && seat.e0 == 0) tokens.append(seat.b, seat.g, i);
+    if (tokens.keeps(seat.b, i)) join(args, room, seat, i);
+    for (int h = seat.g * tokens.R; h < (seat.g + 1) * tokens.R; ++h) {
       ask(args, room, seat, h, i);
       __syncthreads();
       answer(args, room, seat, h, i);
@@ -217,13 +222,28 @@ RunningSums::RunningSums(const Problem& p, const Shape& shape, double* sums)
   if (const auto* decay = std::get_if<Decay>(&p.how.weighting)) log2_rate_ = std::log2(decay->rate);
 }
 
-void RunningSums::forward(const Folded& folded, const Field& o, Stream stream) const {
+void RunningSums::forward(const Field& q, float scale, const Field& o, const NewTokens& tokens,
+                          Stream stream) const {
   using namespace running;
-  const Args args{shape_, folded, o, map_, divisor_, content_, log2_rate_, sums_};
+  const Args args{shape_, tokens, q, o, scale, map_, divisor_, content_, log2_rate_, sums_};
   const auto blocks = std::int64_t(shape_.sequences) * shape_.G * tiles_of(shape_.E);
-  launch("decoder: running sums", run_tokens,
-         {{unsigned(blocks)}, {threads}, Room::bytes(lines_of(shape_, content_, map_))}, stream,
-         args);
+  const std::size_t room = Room::bytes(lines_of(shape_, content_, map_), tokens);
+  launch("decoder: running sums", run_tokens, {{unsigned(blocks)}, {threads}, room}, stream, args);
+}
+
+NewTokens last_keys(const Problem& p) {
+  const auto& z = p.size;
+  const Inputs& from = p.from;
+  const std::int64_t begin = z.M - z.N;
+  NewTokens tokens;
+  tokens.n = int(z.N), tokens.G = int(z.G), tokens.R = int(z.H / z.G);
+  tokens.D = int(z.D), tokens.E = int(z.E);
+  tokens.k = Field(from.k.sliced(2, begin, z.M));
+  tokens.v = Field(from.v.sliced(2, begin, z.M));
+  if (from.key_mask) tokens.mask = Field(from.key_mask.sliced(1, begin, z.M));
+  if (from.key_bias) tokens.bias = Field(from.key_bias.sliced(2, begin, z.M));
+  tokens.key_head_bias = from.key_bias && from.key_bias.shape[1] != z.H;
+  return tokens;
 }
 
 }  // namespace foci::cuda

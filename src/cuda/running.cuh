@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/chunked.cuh"
+#include "cuda/new_tokens.cuh"
 
 namespace foci::cuda {
 
@@ -14,8 +15,9 @@ class RunningSums {
 
   RunningSums(const Problem& problem, const Shape& shape, double* sums);
 
-  /// Takes the last N keys one after the other, and writes o of their queries.
-  void forward(const Folded& folded, const Field& o, Stream stream) const;
+  /// Takes the tokens one after the other, and writes o of their queries: one launch.
+  void forward(const Field& q, float scale, const Field& o, const NewTokens& tokens,
+               Stream stream) const;
 
  private:
   Shape shape_;
@@ -25,5 +27,8 @@ class RunningSums {
   double log2_rate_ = 0;
   double* sums_ = nullptr;
 };
+
+/// The last N keys of a problem as tokens that the cache has already.
+NewTokens last_keys(const Problem& problem);
 
 }  // namespace foci::cuda

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax with the keys split over blocks. A line of 8 numbers a lane is read by a group of lanes,
 // four lines at once; sums over lanes leave each lane with scores of one row, and its weights go
-// back to the group, whose lanes have the values' columns.
+// back to the group, whose lanes have the values' columns. What blocks found is joined by a second
+// kernel, or in a decoder's step by the block that comes last.
 #include "cuda/split_keys.cuh"
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace {
 constexpr int threads = 128;
 constexpr int each = 8;     // numbers of a line that a lane has
 constexpr int at_once = 4;  // lines that a group of lanes has in flight
+constexpr int fan = 16;     // splits that one block joins
 
 struct Args {
   Shape shape;
@@ -22,6 +24,8 @@ struct Args {
   Splits by;
   float* o;       // (B,H,N,splits,E)
   float2* notes;  // (B,H,N,splits)
+  int* arrived;  // (sequences,G,tiles,1 + groups of splits), 0 between launches; absent: no joining
+  NewTokens tokens;
 };
 
 /// Numbers of a line of keys or values, as they come.
@@ -30,7 +34,7 @@ struct Raw {
   uint4 bits;
   FOCI_DEVICE void clear() { bits = make_uint4(0, 0, 0, 0); }
   FOCI_DEVICE void load(const Field& from, std::int64_t at, std::int64_t, int) {
-    bits = __ldg(reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(from.data) + at));
+    bits = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(from.data) + at);
   }
   FOCI_DEVICE void widen(float (&x)[each]) const {
     const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
@@ -47,7 +51,7 @@ struct Raw<DType::f32> {
   FOCI_DEVICE void clear() { low = high = make_float4(0, 0, 0, 0); }
   FOCI_DEVICE void load(const Field& from, std::int64_t at, std::int64_t, int) {
     const auto* p = reinterpret_cast<const float4*>(static_cast<const float*>(from.data) + at);
-    low = __ldg(p), high = __ldg(p + 1);
+    low = p[0], high = p[1];
   }
   FOCI_DEVICE void widen(float (&x)[each]) const {
     x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
@@ -72,10 +76,12 @@ struct Raw<DType::f64> {
   }
 };
 
-/// Lines of `width` numbers, of which R queries meet `at_once` keys at a time.
-template <DType of, int width, int rows>
+/// Lines of `width` numbers, of which R queries meet `at_once` keys at a time. whitened: keys are
+/// floats, and scores are distances of lines.
+template <DType of, int width, int rows, bool whitened = false>
 struct Block {
-  static constexpr DType type = of;
+  static constexpr DType type = of, keys = whitened && of != DType::f64 ? DType::f32 : of;
+  static constexpr bool distances = whitened;
   static constexpr int R = rows;
   static constexpr int lanes = width / each, groups = warp / lanes;  // of a warp
   static constexpr int all_groups = threads / warp * groups;
@@ -153,18 +159,23 @@ struct Seat {
 /// all threads at once.
 template <class B>
 FOCI_DEVICE void load_queries(float (&q)[B::R][each], const Args& args, const Seat<B>& seat) {
+  constexpr int width = B::lanes * each;
   auto* lines = reinterpret_cast<float*>(shared_memory());  // (R, width)
+  float* m = lines + B::R * width;                          // (N, D) of a step
   const Folded& folded = args.folded;
   const float scale =
-      folded.scale * (folded.scales ? folded.scales[seat.s * args.shape.G + seat.g] : 1.0f);
-  constexpr int width = B::lanes * each;
+      B::distances
+          ? 1.0f
+          : folded.scale * (folded.scales ? folded.scales[seat.s * args.shape.G + seat.g] : 1.0f);
+  if (args.tokens.v_prev)
+    args.tokens.find_metric(m, seat.at.b, seat.g, seat.tile == 0 && seat.split == 0);
   for (int at = int(threadIdx.x); at < B::R * width; at += threads) {
     const int r = at / width, d = at % width;
     float x = 0;
     if (seat.has(r) && d < args.shape.D) {
       const int h = seat.head(args, r), i = seat.at.q0 + seat.query(r);
       x = folded.q.load(seat.at.b, h, i, d);
-      if (folded.m) x *= folded.m.load(seat.at.b, h, i, d);
+      if (args.tokens.v_prev) x *= m[i * args.shape.D + d];
     }
     lines[at] = scale * x;
   }
@@ -190,8 +201,8 @@ struct Source {
         count(min(each, width - column)) {}
 };
 
-template <class B>
-FOCI_DEVICE void load_lines(Raw<B::type> (&to)[at_once], const Source& from, const Seat<B>& seat,
+template <class B, DType type>
+FOCI_DEVICE void load_lines(Raw<type> (&to)[at_once], const Source& from, const Seat<B>& seat,
                             int j, unsigned keep) {
   FOCI_UNROLL
   for (int u = 0; u < at_once; ++u) {
@@ -237,6 +248,7 @@ FOCI_DEVICE float weigh(float (&s)[B::held], Row& row, const Args& args, const S
   for (int i = 0; i < B::held; ++i) {
     const int u = (number + i) % at_once, key = seat.key(j, u);
     const bool seen = (keep >> u & 1) && key < row.reach;
+    if constexpr (B::distances) s[i] *= -0.5f * args.folded.scale;
     s[i] = seen ? s[i] : -INFINITY;
     if (seen && args.folded.key_bias)
       s[i] += args.folded.key_bias.load(seat.at.b, row.bias_head, seat.at.k0 + key);
@@ -264,7 +276,8 @@ FOCI_DEVICE void walk(float (&o)[B::R][each], Row& row, const Args& args, const 
   load_queries<B>(q, args, seat);
   const Source k(args.folded.k, seat.at, seat.g, seat.column, args.shape.D);
   const Source v(args.folded.v, seat.at, seat.g, seat.column, args.shape.E);
-  Raw<B::type> keys[at_once], values[at_once];
+  Raw<B::keys> keys[at_once];
+  Raw<B::type> values[at_once];
   unsigned keep = kept(args, seat, seat.first);
   load_lines<B>(keys, k, seat, seat.first, keep);
   for (int j = seat.first; j < seat.last; j += B::step) {
@@ -278,7 +291,10 @@ FOCI_DEVICE void walk(float (&o)[B::R][each], Row& row, const Args& args, const 
       for (int r = 0; r < B::R; ++r) {
         float sum = 0;
         FOCI_UNROLL
-        for (int d = 0; d < each; ++d) sum = fmaf(q[r][d], x[d], sum);
+        for (int d = 0; d < each; ++d) {
+          const float gap = q[r][d] - x[d];
+          sum = B::distances ? fmaf(gap, gap, sum) : fmaf(q[r][d], x[d], sum);
+        }
         s[r * at_once + u] = sum;
       }
     }
@@ -367,10 +383,151 @@ FOCI_DEVICE void finish(const float (&o)[B::R][each], Row& row, const Args& args
   }
 }
 
+/// Rows of a tile that some splits found: every step-th of `count` slots from `first` on.
+struct Found {
+  int first, step, count;
+};
+
+/// Shares of those slots in a row whose slots begin at `slot`: into shared memory, by a warp, which
+/// gets the largest score and the sum.
+FOCI_DEVICE float2 share_out(const Args& args, std::int64_t slot, const Found& found,
+                             float* shares) {
+  const float2* notes = args.notes + slot + found.first;
+  float top = -INFINITY, sum = 0;
+  for (int x = lane(); x < found.count; x += warp) top = fmaxf(top, notes[x * found.step].x);
+  top = warp_max(top);
+  for (int x = lane(); x < found.count; x += warp) {
+    const float2 note = notes[x * found.step];
+    shares[x] = below(note.x, top);
+    sum += note.y * shares[x];
+  }
+  return make_float2(top, warp_sum(sum));
+}
+
+/// Columns e to e + W - 1 of such a row, eight slots at a time.
+template <int W>
+FOCI_DEVICE void join_columns(float (&o)[W], const Args& args, std::int64_t slot,
+                              const Found& found, const float* shares, int e) {
+  using Run = std::conditional_t<W == 4, float4, float>;
+  const std::int64_t step = std::int64_t(found.step) * args.shape.E / W;
+  const auto* lines =
+      reinterpret_cast<const Run*>(args.o + (slot + found.first) * args.shape.E + e);
+  for (int x = 0; x < found.count; x += 8) {
+    Run some[8];
+    FOCI_UNROLL
+    for (int n = 0; n < 8; ++n) some[n] = lines[min(x + n, found.count - 1) * step];
+    FOCI_UNROLL
+    for (int n = 0; n < 8; ++n) {
+      if (x + n >= found.count) break;
+      const float share = shares[x + n];
+      const auto* from = reinterpret_cast<const float*>(&some[n]);
+      FOCI_UNROLL
+      for (int w = 0; w < W; ++w) o[w] = fmaf(share, from[w], o[w]);
+    }
+  }
+}
+
+/// A block a row: what the splits found, joined.
+__global__ void __launch_bounds__(threads) join_splits(Args args) {
+  auto* shares = reinterpret_cast<float*>(shared_memory());  // (warps, splits)
+  const Shape& shape = args.shape;
+  const int i = int(blockIdx.x) % shape.longest_n;
+  const int h = int(blockIdx.x) / shape.longest_n % shape.H;
+  const Place at = shape.place(int(blockIdx.x) / shape.longest_n / shape.H);
+  if (i >= at.N) return;
+  const std::int64_t line = (std::int64_t(at.b) * shape.H + h) * shape.N + at.q0 + i;
+  const std::int64_t slot = line * args.by.splits;
+  const Found found{0, 1, (at.M + args.by.keys - 1) / args.by.keys};
+  shares += int(threadIdx.x) / warp * args.by.splits;
+  const float2 all = share_out(args, slot, found, shares);
+  __syncwarp();
+  for (int e = int(threadIdx.x); e < shape.E; e += threads) {
+    float o[1] = {};
+    join_columns(o, args, slot, found, shares, e);
+    args.to.o.store(all.y == 0 ? 0 : o[0] / all.y, at.b, h, at.q0 + i, e);
+  }
+  if (threadIdx.x == 0 && args.to.lse)
+    args.to.lse.store(all.y == 0 ? -INFINITY : all.x + logf(all.y), at.b, h, at.q0 + i);
+}
+
+/// Whether this block is the last of `all` that come here; what the others wrote can then be read.
+FOCI_DEVICE bool comes_last(int* arrived, int all) {
+  __threadfence();
+  __syncthreads();
+  int last = 0;
+  if (threadIdx.x == 0) {
+    last = atomicAdd(arrived, 1) == all - 1;
+    if (last) *arrived = 0;  // for the next launch
+  }
+  last = __syncthreads_or(last);
+  __threadfence();
+  return last != 0;
+}
+
+/// What was found for the tile's rows, joined: into the first of the slots, or out.
+template <int W, class B>
+FOCI_DEVICE void join_rows(const Args& args, const Seat<B>& seat, const Found& found, bool out) {
+  const int E = args.shape.E;
+  auto* sums = reinterpret_cast<float2*>(shared_memory());  // (R)
+  auto* shares = reinterpret_cast<float*>(sums + B::R);     // (R, count)
+  for (int r = int(threadIdx.x) / warp; r < B::R && seat.has(r); r += threads / warp) {
+    const float2 all =
+        share_out(args, seat.line(args, r) * args.by.splits, found, shares + r * found.count);
+    if (lane() == 0) sums[r] = all;
+  }
+  __syncthreads();
+  for (int at = int(threadIdx.x); at < B::R * E / W; at += threads) {
+    const int r = at * W / E, e = at * W % E;
+    if (!seat.has(r)) break;
+    const std::int64_t slot = seat.line(args, r) * args.by.splits;
+    float o[W] = {};
+    join_columns(o, args, slot, found, shares + r * found.count, e);
+    const float2 all = sums[r];
+    const int h = seat.head(args, r), i = seat.at.q0 + seat.query(r);
+    FOCI_UNROLL
+    for (int w = 0; w < W; ++w) {
+      if (out) {
+        args.to.o.store(all.y == 0 ? 0 : o[w] / all.y, seat.at.b, h, i, e + w);
+      } else {
+        args.o[(slot + found.first) * E + e + w] = o[w];
+      }
+    }
+    if (e != 0) continue;
+    if (!out) args.notes[slot + found.first] = all;
+    if (out && args.to.lse)
+      args.to.lse.store(all.y == 0 ? -INFINITY : all.x + logf(all.y), seat.at.b, h, i);
+  }
+}
+
+/// The last block of a group of splits joins them, the last of those the groups.
+template <class B>
+FOCI_DEVICE void join_at_last(const Args& args, const Seat<B>& seat) {
+  const int splits = args.by.splits, groups = (splits + fan - 1) / fan;
+  const int tile = (seat.s * args.shape.G + seat.g) * args.by.tiles + seat.tile;
+  int* arrived = args.arrived + std::int64_t(tile) * (groups + 1);
+  const auto join = [&](const Found& found, bool out) {
+    args.shape.E % 4 == 0 ? join_rows<4>(args, seat, found, out)
+                          : join_rows<1>(args, seat, found, out);
+  };
+  if (splits <= fan) {
+    if (comes_last(arrived, splits)) join({0, 1, splits}, true);
+    return;
+  }
+  const int group = seat.split / fan, first = group * fan, count = min(fan, splits - first);
+  if (!comes_last(arrived + 1 + group, count)) return;
+  join({first, 1, count}, false);
+  if (comes_last(arrived, groups)) join({0, fan, groups}, true);
+}
+
 template <class B>
 __global__ void __launch_bounds__(threads, B::beside) split_rows(Args args) {
   const Seat<B> seat(args);
   if (seat.first >= seat.last || !seat.has(0)) return;
+  if (args.tokens.to_k) {
+    for (int j = max(seat.first, seat.at.M - args.tokens.n); j < seat.last; ++j)
+      args.tokens.append(seat.at.b, seat.g, j - (seat.at.M - args.tokens.n));
+    __syncthreads();
+  }
   Row row;
   if (seat.has(seat.row)) {
     const int h = seat.head(args, seat.row);
@@ -380,63 +537,32 @@ __global__ void __launch_bounds__(threads, B::beside) split_rows(Args args) {
   float o[B::R][each] = {};
   walk<B>(o, row, args, seat);
   finish<B>(o, row, args, seat);
+  if (args.arrived) join_at_last<B>(args, seat);
 }
 
-/// A block a row: what the splits found, joined.
-__global__ void __launch_bounds__(threads) join_splits(Args args) {
-  auto* shares = reinterpret_cast<float*>(shared_memory());  // (splits)
-  const Shape& shape = args.shape;
-  const int i = int(blockIdx.x) % shape.longest_n, E = shape.E;
-  const int h = int(blockIdx.x) / shape.longest_n % shape.H;
-  const Place at = shape.place(int(blockIdx.x) / shape.longest_n / shape.H);
-  if (i >= at.N) return;
-  const std::int64_t line = (std::int64_t(at.b) * shape.H + h) * shape.N + at.q0 + i;
-  const float2* notes = args.notes + line * args.by.splits;
-  const float* lines = args.o + line * args.by.splits * E;
-  const int splits = (at.M + args.by.keys - 1) / args.by.keys;
-  float top = -INFINITY, sum = 0;
-  for (int x = lane(); x < splits; x += warp) top = fmaxf(top, notes[x].x);
-  top = warp_max(top);
-  for (int x = lane(); x < splits; x += warp) sum += notes[x].y * below(notes[x].x, top);
-  sum = warp_sum(sum);
-  for (int x = int(threadIdx.x); x < splits; x += threads) shares[x] = below(notes[x].x, top);
-  __syncthreads();
-  for (int e = int(threadIdx.x); e < E; e += threads) {
-    float o = 0;
-    int x = 0;
-    for (; x + 8 <= splits; x += 8) {
-      float some[8];
-      FOCI_UNROLL
-      for (int n = 0; n < 8; ++n) some[n] = lines[std::int64_t(x + n) * E + e];
-      FOCI_UNROLL
-      for (int n = 0; n < 8; ++n) o = fmaf(shares[x + n], some[n], o);
-    }
-    for (; x < splits; ++x) o = fmaf(shares[x], lines[std::int64_t(x) * E + e], o);
-    args.to.o.store(sum == 0 ? 0 : o / sum, at.b, h, at.q0 + i, e);
-  }
-  if (threadIdx.x == 0 && args.to.lse)
-    args.to.lse.store(sum == 0 ? -INFINITY : top + logf(sum), at.b, h, at.q0 + i);
-}
-
-template <DType type, int width, int R>
+template <class B>
 void launch_rows(const Args& args, Stream stream) {
-  using B = Block<type, width, R>;
   const Splits& by = args.by;
   const auto blocks = std::int64_t(args.shape.sequences) * args.shape.G * by.tiles * by.splits;
-  launch("softmax over split keys", split_rows<B>, {{unsigned(blocks)}, {threads}, B::shared},
-         stream, args);
+  std::size_t room = B::shared;
+  if (args.tokens.v_prev.data)
+    room = std::max(room, sizeof(float) * B::R * B::lanes * each +
+                              NewTokens::room(args.tokens.n, args.shape.D));
+  launch("softmax over split keys", split_rows<B>, {{unsigned(blocks)}, {threads}, room}, stream,
+         args);
 }
 
-template <DType type, int R>
+template <DType type, int R, bool whitened = false>
 void choose_width(const Args& args, Stream stream) {
   const int most = std::max(args.shape.D, args.shape.E);
-  if (most <= 64) return launch_rows<type, 64, R>(args, stream);
-  if (most <= 128) return launch_rows<type, 128, R>(args, stream);
-  launch_rows<type, 256, R>(args, stream);
+  if (most <= 64) return launch_rows<Block<type, 64, R, whitened>>(args, stream);
+  if (most <= 128) return launch_rows<Block<type, 128, R, whitened>>(args, stream);
+  launch_rows<Block<type, 256, R, whitened>>(args, stream);
 }
 
 template <DType type>
 void choose_rows(const Args& args, Stream stream) {
+  if (args.folded.score == Score::difference) return choose_width<type, 4, true>(args, stream);
   if (args.by.tile == 1) return choose_width<type, 1>(args, stream);
   if (args.by.tile == 4) return choose_width<type, 4>(args, stream);
   if constexpr (type != DType::f32) choose_width<type, 8>(args, stream);
@@ -466,7 +592,8 @@ std::int64_t most_splits(const Shape& shape, int tiles) {
 Splits splits_of(const Problem& p, const Shape& shape) {
   Splits by;
   by.rows = shape.H / shape.G * shape.longest_n;
-  by.tile = by.rows == 1 ? 1 : by.rows <= 4 || p.from.q.dtype == DType::f32 ? 4 : 8;
+  const bool narrow = by.rows <= 4 || p.from.q.dtype == DType::f32 || p.full;
+  by.tile = by.rows == 1 && !p.full ? 1 : narrow ? 4 : 8;
   by.tiles = int(parts(by.rows, by.tile));
   const std::int64_t most = most_splits(shape, by.tiles);
   by.keys = int(parts(std::max<std::int64_t>(parts(shape.longest_m, most), least_split), 64)) * 64;
@@ -477,15 +604,25 @@ Splits splits_of(const Problem& p, const Shape& shape) {
 }  // namespace
 }  // namespace split
 
-bool SplitKeys::pays(const Problem& p, const Shape& shape) {
+bool SplitKeys::few_rows(const Problem& p, const Shape& shape) {
   using namespace split;
   const int rows = shape.H / shape.G * shape.longest_n;
-  if (!std::holds_alternative<Softmax>(p.how.weighting) || p.full) return false;
-  if (metric::form_of(p.how.metric) != Form::product) return false;
-  if (shape.longest_m < fewest_keys || shape.longest_n > most_queries || rows > most_rows)
-    return false;
-  return p.from.q.dtype == DType::f32 || rows <= 8 ||
+  if (!std::holds_alternative<Softmax>(p.how.weighting)) return false;
+  if (shape.longest_n > most_queries || rows > most_rows) return false;
+  return p.from.q.dtype == DType::f32 || p.full || rows <= 8 ||
          std::int64_t(shape.sequences) * shape.H < many_heads;
+}
+
+bool SplitKeys::pays(const Problem& p, const Shape& shape) {
+  return few_rows(p, shape) && !p.full && metric::form_of(p.how.metric) == Form::product &&
+         shape.longest_m >= split::fewest_keys;
+}
+
+std::int64_t SplitKeys::counters(const Problem& p) {
+  using namespace split;
+  // A tile has one and its groups of splits have; of 4 rows there may be twice as many tiles.
+  const std::int64_t tiles = p.size.B * p.size.G * parts(most_rows, 4);
+  return 2 * (tiles + parts(enough, fan));
 }
 
 SplitKeys::SplitKeys(Arena& arena, const Problem& p, const Shape& shape)
@@ -501,29 +638,41 @@ SplitKeys::SplitKeys(Arena& arena, const Problem& p, const Shape& shape)
 bool SplitKeys::serves(const Folded& folded, const Rows& to) const {
   if (folded.score != Score::product || folded.spans || folded.row_bias.data || folded.by_mma)
     return false;
-  return !to.concentration.data && !to.effective_keys.data && !to.entropy.data &&
-         !to.largest.data && !to.largest_at.data && !to.by;
+  return !to.statistics() && !to.by;
 }
 
 void SplitKeys::forward(const Folded& folded, const Rows& to, Stream stream) const {
+  run(folded, to, {}, nullptr, stream);
+  const auto rows = std::int64_t(shape_.sequences) * shape_.H * shape_.longest_n;
+  const std::size_t room = sizeof(float) * std::size_t(split::threads / warp * splits_.splits);
+  launch("joining split keys", split::join_splits, {{unsigned(rows)}, {split::threads}, room},
+         stream, split::Args{shape_, folded, to, splits_, o_, notes_, nullptr, {}});
+}
+
+void SplitKeys::step(const Folded& folded, const Rows& to, const NewTokens& tokens, int* arrived,
+                     Stream stream) const {
+  run(folded, to, tokens, arrived, stream);
+}
+
+void SplitKeys::run(const Folded& folded, const Rows& to, const NewTokens& tokens, int* arrived,
+                    Stream stream) const {
   using namespace split;
-  Args args{shape_, folded, to, splits_, o_, notes_};
-  const bool whole = folded.k.dtype == folded.v.dtype && in_pieces(folded.k, shape_.D) &&
-                     in_pieces(folded.v, shape_.E);
+  Args args{shape_, folded, to, splits_, o_, notes_, arrived, tokens};
+  const bool whitened = folded.score == Score::difference;
+  const bool whole = (whitened || folded.k.dtype == folded.v.dtype) &&
+                     in_pieces(folded.k, shape_.D) && in_pieces(folded.v, shape_.E);
   if (!whole) {
     args.by.tile = 4;
     args.by.tiles = int(parts(args.by.rows, 4));
-    choose_width<DType::f64, 4>(args, stream);
-  } else if (folded.k.dtype == DType::f32) {
+    whitened ? choose_width<DType::f64, 4, true>(args, stream)
+             : choose_width<DType::f64, 4>(args, stream);
+  } else if (folded.v.dtype == DType::f32) {
     choose_rows<DType::f32>(args, stream);
-  } else if (folded.k.dtype == DType::bf16) {
+  } else if (folded.v.dtype == DType::bf16) {
     choose_rows<DType::bf16>(args, stream);
   } else {
     choose_rows<DType::f16>(args, stream);
   }
-  const auto rows = std::int64_t(shape_.sequences) * shape_.H * shape_.longest_n;
-  launch("joining split keys", join_splits,
-         {{unsigned(rows)}, {threads}, sizeof(float) * std::size_t(splits_.splits)}, stream, args);
 }
 
 }  // namespace foci::cuda

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax of few queries over many keys: the keys of a head are split over blocks, each of which
-// has all query heads that share them, so that keys and values are read once; a second kernel joins
-// what the blocks found. In float, over lines of any type.
+// has all query heads that share them, so that keys and values are read once; what the blocks found
+// is then joined. A decoder's step is one launch: its tokens join the cache and the metric's mean
+// there too. In float, over lines of any type.
 #pragma once
 
+#include "cuda/new_tokens.cuh"
 #include "cuda/passes.cuh"
 
 namespace foci::cuda {
@@ -21,14 +23,25 @@ class SplitKeys {
  public:
   /// Whether there are few queries and many keys.
   static bool pays(const Problem& problem, const Shape& shape);
+  /// Whether step() may serve: however many keys there are.
+  static bool few_rows(const Problem& problem, const Shape& shape);
+  /// Numbers that a decoder keeps for step(), 0 before the first.
+  static std::int64_t counters(const Problem& problem);
 
   SplitKeys(Arena& arena, const Problem& problem, const Shape& shape);
 
   /// Products, o and lse alone.
   bool serves(const Folded& folded, const Rows& to) const;
   void forward(const Folded& folded, const Rows& to, Stream stream) const;
+  /// A decoder's: products, or distances of whitened lines in float. `tokens` may bring the last
+  /// keys and their metric; with none, folded.k and folded.v have them.
+  void step(const Folded& folded, const Rows& to, const NewTokens& tokens, int* arrived,
+            Stream stream) const;
 
  private:
+  void run(const Folded& folded, const Rows& to, const NewTokens& tokens, int* arrived,
+           Stream stream) const;
+
   Shape shape_;
   Splits splits_;
   float* o_ = nullptr;       // (B,H,N,splits,E), each in units of its own sum

@@ -105,6 +105,7 @@ template <class T>
 FOCI_DEVICE T divisor_of(Normalize how, const T* line, int D, int counted) {
   if (counted == 0) return 0;
   if (how == Normalize::none) return 1;
+  if (line[0] != line[0]) return line[0];  // the maximum below passes NaN over; ref begins with it
   T most = 0, sum = 0;
   for (int d = lane(); d < D; d += warp) {
     most = line[d] > most ? line[d] : most;

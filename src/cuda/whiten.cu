@@ -32,7 +32,8 @@ struct LinesAt {
     slot = of.slots.slot(s, g, chunk);
     const std::int64_t row =
         ((of.keys ? ahead : 0) * of.slots.B + place.b) * std::int64_t(heads) + head;
-    first = of.keys ? row * shape.M + place.k0 : row * shape.N + place.q0;
+    const int tokens = of.room > 0 ? of.room : of.keys ? shape.M : shape.N;
+    first = row * tokens + (of.keys ? place.k0 : place.q0);
   }
   FOCI_DEVICE Stretch tokens(const LineSet& of) const {
     if (of.keys) return {0, of.slots.looked_at(s, place, chunk)};

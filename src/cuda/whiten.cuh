@@ -23,6 +23,7 @@ struct LineSet {
   Whitening by;
   int keys = 0;
   int first = 0, chunks = 1;
+  int room = 0;  // tokens that a head of z has room for, where that is more than there are
 
   int heads() const { return keys ? slots.shape.G : slots.shape.H; }
 };

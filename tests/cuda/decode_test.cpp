@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding on the CUDA backend: every mechanism against the full causal pass of ref by the
-// tolerance rule, token by token and several at a time; long caches, biases and masks that come and
-// go, and what cannot be computed.
+// tolerance rule, token by token and several at a time, and step by step beside backend cpu; long
+// caches, biases and masks that come and go, and what cannot be computed.
 #include "attend/check.hpp"
 #include "cpu/decoded.hpp"
 #include "cuda/gpu.hpp"
@@ -87,6 +87,93 @@ TEST(CudaDecode, equals_the_full_pass_in_every_type_and_shape) {
       sweep.compare({.metric = metric}, dtype, std::string(checks::name_of(metric)), true);
     for (const Weighting& weighting : {Weighting(Linear{}), Weighting(Decay{0.8, true})})
       sweep.compare({.weighting = weighting}, dtype, std::string(checks::name_of(weighting)), true);
+  }
+}
+
+/// o, of softmax lse, and m where it is a line a token: what a step of one launch gives.
+Outputs few_outputs(Made& made, const Options& how) {
+  const Case& c = made.c;
+  const DType wide = made.dtype == DType::f64 ? DType::f64 : DType::f32;
+  Outputs to{.o = made.fresh("o", {c.B, c.H, c.N, c.E}, made.dtype)};
+  if (!std::holds_alternative<Softmax>(how.weighting)) return to;
+  to.lse = made.fresh("lse", {c.B, c.H, c.N}, wide);
+  if (std::holds_alternative<LayerChange>(how.metric))
+    to.metric = made.fresh("metric_used", {c.B, c.G, c.N, c.D}, wide);
+  return to;
+}
+
+/// A prompt, then single tokens and a few at a time; after each step both backends must agree as
+/// well as the rule lets either be off.
+void step_beside_cpu(const Options& how, const Case& c, DType dtype, const std::string& what) {
+  OnGpu three(c, dtype);
+  three.prepare(how, has_bias(how.weighting));
+  if (!fits(three.ours, how)) return;
+  three.answer(how);
+  Made other = three.copy();
+  Options on_cpu = on_gpu(how);
+  on_cpu.backend = Backend::cpu;
+  Decoder gpu(sizes_of(c, dtype), on_gpu(how)), cpu(sizes_of(c, dtype), on_cpu);
+  const Outputs to = few_outputs(three.ours, how), beside = few_outputs(other, how);
+  const std::vector<double> right = three.exact["o"].values();
+  double largest = 0;
+  for (const double x : right) largest = std::max(largest, std::abs(x));
+  const double allowed = 2 * farthest(three.naive["o"].values(), right) + eps_of(dtype) * largest;
+  for (std::int64_t i = 0, n = c.N - 10; i < c.N; i += n, n = std::min(i % 3 + 1, c.N - i)) {
+    gpu.step(rows(to, i, i + n), tokens(three.ours, i, i + n));
+    cpu.step(rows(beside, i, i + n), tokens(other, i, i + n));
+    const Tensor o = Tensor::copy(rows(to, i, i + n).o, DType::f64),
+                 same = Tensor::copy(rows(beside, i, i + n).o, DType::f64);
+    EXPECT_LE(farthest(o.values(), same.values()), 2 * allowed) << what << ", token " << i;
+  }
+  Rule rule;
+  rule.add(three.ours, three.naive, three.exact);
+  rule.expect(what);
+}
+
+/// The emulator takes those that are one launch, and key-covariance.
+TEST(CudaDecode, follows_backend_cpu_step_by_step) {
+  FOCI_WANT_GPU();
+  for (const auto& metric : metrics()) {
+    for (const auto& weighting : weightings()) {
+      const Options how{.metric = metric.metric, .weighting = weighting.weighting};
+#ifdef FOCI_EMULATED
+      const bool few = metric.name == "dot" || metric.name == "layer_change_mean";
+      const bool some = few || metric.name == "flat" || metric.name == "key_covariance";
+      if (weighting.name == "softmax" ? !some : !few) continue;
+#endif
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        const std::string what = metric.name + " " + weighting.name + " ";
+        if (dtype != DType::f32 && weighting.name != "softmax") continue;
+        const Masked masked = dtype == DType::bf16 ? Masked::holes : Masked::nothing;
+        step_beside_cpu(how, {"beside", 1, 4, 2, 76, 76, 8, 8, masked}, dtype,
+                        what + std::string(name_of(dtype)));
+      }
+    }
+  }
+}
+
+/// Chunks that end within a step and between steps, after a prompt, and where a step that asks for
+/// statistics comes in between.
+TEST(CudaDecode, covariances_go_on_from_ended_chunks) {
+  FOCI_WANT_GPU();
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Options how{.metric = KeyCovariance{.ridge = 1e-3, .period = 16}};
+    OnGpu three({"chunks", 1, 2, 1, 110, 110, 8, 8}, dtype);
+    three.answer(how);
+    Decoder decoder(sizes_of(three.ours.c, dtype), on_gpu(how));
+    const Outputs all = decoded_outputs(three.ours, on_gpu(how));
+    for (std::int64_t i = 0, n = 70; i < 110;
+         i += n, n = std::min<std::int64_t>(i % 7 + 1, 110 - i)) {
+      Outputs part = rows(all, i, i + n);
+      const bool few = i > 75 && i != 100;
+      if (few) part = {.o = part.o, .lse = part.lse};
+      decoder.step(part, tokens(three.ours, i, i + n));
+    }
+    for (const char* name : {"concentration", "effective_keys", "entropy", "largest", "largest_at"})
+      three.ours.fresh(name, {}, dtype);
+    Rule rule;
+    rule.add(three.ours, three.naive, three.exact);
+    rule.expect(std::string(name_of(dtype)));
   }
 }
 
@@ -177,8 +264,12 @@ TEST(CudaDecode, exponentials_of_keys_neither_overflow_nor_vanish) {
   for (int i = 0; i < 2 * 60; ++i) q[4 * i] -= 2.0f * float(i % 60);
   three.answer(how);
   Decoder decoder(sizes_of(three.ours.c, DType::f32), on_gpu(how));
-  decode(decoder, three.ours, {.o = three.ours.fresh("o", {1, 2, 60, 6}, DType::f32)}, 1);
+  const Outputs all = decoded_outputs(three.ours, on_gpu(how));
+  decode(decoder, three.ours, all, 1);
   Rule rule;
+  rule.add(three.ours, three.naive, three.exact);
+  decoder.reset();
+  decode(decoder, three.ours, {.o = all.o}, 1);
   rule.add(three.ours, three.naive, three.exact);
   rule.expect("rising");
 }
