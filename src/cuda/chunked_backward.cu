@@ -139,6 +139,39 @@ FOCI_DEVICE void write_query(const Call& call, const Rows64& rows, const Room& r
   dq.store4(r, x, y);
 }
 
+/// A row of linear weights stays the same when its features grow together, so their gradient is at
+/// right angles to them: what rounding left along them is taken off, for a small sum of a few
+/// features divides it, and the slope of relu does not make up for that.
+template <int Slices>
+FOCI_DEVICE void straighten(Sums (&sums)[Slices], const Call& call, const Rows64& rows,
+                            const Seen& seen) {
+  const Lines q = query_lines(call, rows);
+  FOCI_UNROLL
+  for (int r = 0; r < 4; ++r) {
+    double along = 0, length = 0;
+    FOCI_UNROLL
+    for (int s = 0; s < Slices; ++s) {
+      const Four phi = query4(call, q, seen, row() + r, s * side + column());
+      FOCI_UNROLL
+      for (int c = 0; c < 4; ++c) {
+        along += double(phi.at[c]) * double(sums[s].at[r][c]);
+        length += double(phi.at[c]) * double(phi.at[c]);
+      }
+    }
+    along = row_sum(along), length = row_sum(length);
+    const double share = length > 0 ? along / length : 0.0;
+    FOCI_UNROLL
+    for (int s = 0; s < Slices; ++s) {
+      const Four phi = query4(call, q, seen, row() + r, s * side + column());
+      FOCI_UNROLL
+      for (int c = 0; c < 4; ++c) {
+        float& x = sums[s].at[r][c];
+        x = float(double(x) - share * double(phi.at[c]));
+      }
+    }
+  }
+}
+
 template <int Slices>
 FOCI_DEVICE void finish_queries(Sums (&sums)[Slices], const Call& call, const Rows64& rows,
                                 Room& room) {
@@ -169,6 +202,10 @@ FOCI_DEVICE void finish_queries(Sums (&sums)[Slices], const Call& call, const Ro
       }
       __syncthreads();
     }
+  }
+  if (call.map == Map::relu) straighten(sums, call, rows, seen);
+  FOCI_UNROLL
+  for (int s = 0; s < Slices; ++s) {
     FOCI_UNROLL
     for (int r = 0; r < 4 && call.sinks.dq; ++r) {
       Four y;
