@@ -32,7 +32,7 @@ constexpr std::int64_t most_queries = 512;  // of a call: longer steps take seve
 constexpr std::int64_t most_at_once = 16;  // tokens of a step that is one launch
 
 /// A block a token of a key head.
-__global__ void __launch_bounds__(append_threads) append_tokens(NewTokens of) {
+__global__ void __launch_bounds__(append_threads) append_tokens(StepTokens of) {
   const int head = int(blockIdx.x) / of.n;
   of.append(head / of.G, head % of.G, int(blockIdx.x) % of.n);
 }
@@ -157,11 +157,11 @@ struct Decoding::State {
   }
 
   /// Tokens [begin, end) of a step after `length` others.
-  NewTokens tokens_of(const Inputs& from, std::int64_t begin, std::int64_t end,
-                      std::int64_t length) const {
+  StepTokens tokens_of(const Inputs& from, std::int64_t begin, std::int64_t end,
+                       std::int64_t length) const {
     const auto& z = cache.size;
     const std::int64_t n = end - begin;
-    NewTokens of;
+    StepTokens of;
     of.n = int(n), of.G = int(z.G), of.R = int(z.H / z.G), of.D = int(z.D), of.E = int(z.E);
     of.k = Field(from.k.sliced(2, begin, end));
     of.v = Field(from.v.sliced(2, begin, end));
@@ -175,7 +175,7 @@ struct Decoding::State {
     return of;
   }
 
-  void append(const NewTokens& of) const {
+  void append(const StepTokens& of) const {
     const auto blocks = cache.size.B * cache.size.G * of.n;
     launch("decoder: new tokens", append_tokens, {{unsigned(blocks)}, {append_threads}}, nullptr,
            of);
@@ -188,7 +188,7 @@ struct Decoding::State {
   }
 
   /// The whole step: tokens join the cache and the metric's mean, and their queries attend.
-  void attend_at_once(const Outputs& to, const Problem& p, NewTokens tokens) {
+  void attend_at_once(const Outputs& to, const Problem& p, StepTokens tokens) {
     if (carried.any) {
       const auto* change = p.metric<LayerChange>();
       tokens.flat = !change;
@@ -215,7 +215,7 @@ struct Decoding::State {
            SplitKeys::few_rows(p, shape_of(p)) && !few_keys_serve(p);
   }
 
-  void attend_chunk(const Outputs& to, const Problem& p, const NewTokens& tokens) {
+  void attend_chunk(const Outputs& to, const Problem& p, const StepTokens& tokens) {
     if (covariance->due(p.size.M - p.size.N)) append(tokens);
     Arena arena(room);
     const Folded folded = covariance->take(p, k, tokens, nullptr);
@@ -236,7 +236,7 @@ struct Decoding::State {
     const bool rows = !p.full && from.metric && from.metric.shape[2] == tokens.size.N;
     if (rows) p.from.metric = from.metric.sliced(2, begin, end);
     Outputs part = rows_of(to, begin, end);
-    const NewTokens arriving = tokens_of(from, begin, end, length);
+    const StepTokens arriving = tokens_of(from, begin, end, length);
     by_chunks = goes_by_chunks(part, p);
     if (by_chunks) return attend_chunk(part, p, arriving);
     if (goes_at_once(part, p)) return attend_at_once(part, p, arriving);

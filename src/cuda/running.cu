@@ -35,7 +35,7 @@ FOCI_HD int tiles_of(int E) { return (E + columns - 1) / columns; }
 
 struct Args {
   Shape shape;
-  NewTokens tokens;
+  StepTokens tokens;
   Field q, o;
   float scale;
   Map map;
@@ -65,9 +65,9 @@ struct Room {
     by = parts + threads;
     m = reinterpret_cast<float*>(by + 1);
   }
-  static std::size_t bytes(const Lines& lines, const NewTokens& tokens) {
+  static std::size_t bytes(const Lines& lines, const StepTokens& tokens) {
     return sizeof(double) * std::size_t(block_size(lines) + lines.count() + threads + 1) +
-           (tokens.v_prev.data ? NewTokens::room(tokens.n, tokens.D) : 0);
+           (tokens.v_prev.data ? StepTokens::room(tokens.n, tokens.D) : 0);
   }
 };
 
@@ -92,7 +92,7 @@ FOCI_DEVICE double feature(Map map, double x) {
 /// phi of key i of the step; where peaks rise, the sums of before shrink.
 FOCI_DEVICE void take_features(const Args& args, const Room& room, const Seat& seat, int i) {
   const Lines& lines = room.lines;
-  const NewTokens& tokens = args.tokens;
+  const StepTokens& tokens = args.tokens;
   for (int f = int(threadIdx.x); f < lines.count(); f += threads) {
     double x = 1;
     if (f < lines.D) {
@@ -184,7 +184,7 @@ FOCI_DEVICE void answer(const Args& args, const Room& room, const Seat& seat, in
 __global__ void __launch_bounds__(threads) run_tokens(Args args) {
   const Room room(args);
   const Seat seat(args);
-  const NewTokens& tokens = args.tokens;
+  const StepTokens& tokens = args.tokens;
   const std::int64_t size = block_size(room.lines);
   double* kept = args.sums + std::int64_t(blockIdx.x) * size;
   for (int x = int(threadIdx.x); x < size; x += threads) room.sums[x] = kept[x];
@@ -222,7 +222,7 @@ RunningSums::RunningSums(const Problem& p, const Shape& shape, double* sums)
   if (const auto* decay = std::get_if<Decay>(&p.how.weighting)) log2_rate_ = std::log2(decay->rate);
 }
 
-void RunningSums::forward(const Field& q, float scale, const Field& o, const NewTokens& tokens,
+void RunningSums::forward(const Field& q, float scale, const Field& o, const StepTokens& tokens,
                           Stream stream) const {
   using namespace running;
   const Args args{shape_, tokens, q, o, scale, map_, divisor_, content_, log2_rate_, sums_};
@@ -231,11 +231,11 @@ void RunningSums::forward(const Field& q, float scale, const Field& o, const New
   launch("decoder: running sums", run_tokens, {{unsigned(blocks)}, {threads}, room}, stream, args);
 }
 
-NewTokens last_keys(const Problem& p) {
+StepTokens last_keys(const Problem& p) {
   const auto& z = p.size;
   const Inputs& from = p.from;
   const std::int64_t begin = z.M - z.N;
-  NewTokens tokens;
+  StepTokens tokens;
   tokens.n = int(z.N), tokens.G = int(z.G), tokens.R = int(z.H / z.G);
   tokens.D = int(z.D), tokens.E = int(z.E);
   tokens.k = Field(from.k.sliced(2, begin, z.M));

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/chunked.cuh"
-#include "cuda/new_tokens.cuh"
+#include "cuda/step_tokens.cuh"
 
 namespace foci::cuda {
 
@@ -16,7 +16,7 @@ class RunningSums {
   RunningSums(const Problem& problem, const Shape& shape, double* sums);
 
   /// Takes the tokens one after the other, and writes o of their queries: one launch.
-  void forward(const Field& q, float scale, const Field& o, const NewTokens& tokens,
+  void forward(const Field& q, float scale, const Field& o, const StepTokens& tokens,
                Stream stream) const;
 
  private:
@@ -29,6 +29,6 @@ class RunningSums {
 };
 
 /// The last N keys of a problem as tokens that the cache has already.
-NewTokens last_keys(const Problem& problem);
+StepTokens last_keys(const Problem& problem);
 
 }  // namespace foci::cuda

@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(threads) advance_means(Join of) {
 }
 
 struct Take {
-  NewTokens tokens;
+  StepTokens tokens;
   Field q;  // (B,H,n,D)
   const float *W, *centre;
   float *zk, *zq;  // (B,G,capacity,D) from the first token on, (B,H,n,D)
@@ -62,7 +62,7 @@ struct Take {
 /// queries, a warp a row of W.
 __global__ void __launch_bounds__(threads) take_tokens(Take of) {
   auto* lines = reinterpret_cast<double*>(shared_memory());  // (1 + R, D)
-  const NewTokens& tokens = of.tokens;
+  const StepTokens& tokens = of.tokens;
   const int n = tokens.n, D = tokens.D, R = tokens.R;
   const int i = int(blockIdx.x) % n, g = int(blockIdx.x) / n % tokens.G;
   const int b = int(blockIdx.x) / n / tokens.G;
@@ -175,7 +175,7 @@ void RunningCovariance::renew(const View& k, std::int64_t length, Stream stream)
   if (length > 0) whiten(zk_, Field(k), keys, stream);
 }
 
-Folded RunningCovariance::take(const Problem& step, const View& k, const NewTokens& tokens,
+Folded RunningCovariance::take(const Problem& step, const View& k, const StepTokens& tokens,
                                Stream stream) {
   const auto& z = step.size;
   const std::int64_t length = z.M - z.N;

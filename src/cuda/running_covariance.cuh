@@ -5,8 +5,8 @@
 #pragma once
 
 #include "cuda/key_covariance.cuh"
-#include "cuda/new_tokens.cuh"
 #include "cuda/passes.cuh"
+#include "cuda/step_tokens.cuh"
 
 namespace foci::cuda {
 
@@ -23,7 +23,7 @@ class RunningCovariance {
   bool due(std::int64_t length) const { return length / period_ != chunk_ || taken_ < length; }
   /// The tokens join the cache k (B,G,capacity,D), and they and their queries become lines: those
   /// of the step's queries and of all its keys.
-  Folded take(const Problem& step, const View& k, const NewTokens& tokens, Stream stream);
+  Folded take(const Problem& step, const View& k, const StepTokens& tokens, Stream stream);
 
   /// (B,G) what became of the last factors.
   const std::int32_t* status() const { return status_; }

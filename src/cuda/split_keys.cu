@@ -25,7 +25,7 @@ struct Args {
   float* o;       // (B,H,N,splits,E)
   float2* notes;  // (B,H,N,splits)
   int* arrived;  // (sequences,G,tiles,1 + groups of splits), 0 between launches; absent: no joining
-  NewTokens tokens;
+  StepTokens tokens;
 };
 
 /// Numbers of a line of keys or values, as they come.
@@ -547,7 +547,7 @@ void launch_rows(const Args& args, Stream stream) {
   std::size_t room = B::shared;
   if (args.tokens.v_prev.data)
     room = std::max(room, sizeof(float) * B::R * B::lanes * each +
-                              NewTokens::room(args.tokens.n, args.shape.D));
+                              StepTokens::room(args.tokens.n, args.shape.D));
   launch("softmax over split keys", split_rows<B>, {{unsigned(blocks)}, {threads}, room}, stream,
          args);
 }
@@ -649,12 +649,12 @@ void SplitKeys::forward(const Folded& folded, const Rows& to, Stream stream) con
          stream, split::Args{shape_, folded, to, splits_, o_, notes_, nullptr, {}});
 }
 
-void SplitKeys::step(const Folded& folded, const Rows& to, const NewTokens& tokens, int* arrived,
+void SplitKeys::step(const Folded& folded, const Rows& to, const StepTokens& tokens, int* arrived,
                      Stream stream) const {
   run(folded, to, tokens, arrived, stream);
 }
 
-void SplitKeys::run(const Folded& folded, const Rows& to, const NewTokens& tokens, int* arrived,
+void SplitKeys::run(const Folded& folded, const Rows& to, const StepTokens& tokens, int* arrived,
                     Stream stream) const {
   using namespace split;
   Args args{shape_, folded, to, splits_, o_, notes_, arrived, tokens};

@@ -5,8 +5,8 @@
 // there too. In float, over lines of any type.
 #pragma once
 
-#include "cuda/new_tokens.cuh"
 #include "cuda/passes.cuh"
+#include "cuda/step_tokens.cuh"
 
 namespace foci::cuda {
 
@@ -35,11 +35,11 @@ class SplitKeys {
   void forward(const Folded& folded, const Rows& to, Stream stream) const;
   /// A decoder's: products, or distances of whitened lines in float. `tokens` may bring the last
   /// keys and their metric; with none, folded.k and folded.v have them.
-  void step(const Folded& folded, const Rows& to, const NewTokens& tokens, int* arrived,
+  void step(const Folded& folded, const Rows& to, const StepTokens& tokens, int* arrived,
             Stream stream) const;
 
  private:
-  void run(const Folded& folded, const Rows& to, const NewTokens& tokens, int* arrived,
+  void run(const Folded& folded, const Rows& to, const StepTokens& tokens, int* arrived,
            Stream stream) const;
 
   Shape shape_;

@@ -8,7 +8,7 @@
 
 namespace foci::cuda {
 
-struct NewTokens {
+struct StepTokens {
   int n = 0, G = 0, R = 0, D = 0, E = 0;
   Field k, v, mask, bias;              // (B,G,n,D) (B,G,n,E) (B,n) (B,G|H,n)
   Field to_k, to_v, to_mask, to_bias;  // the cache from the first of them on, absent: it has them
