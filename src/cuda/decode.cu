@@ -6,6 +6,7 @@
 
 #include "cuda/decode.cuh"
 #include "cuda/diagonal.cuh"
+#include "cuda/full_metric.cuh"
 #include "cuda/running.cuh"
 #include "cuda/running_covariance.cuh"
 #include "cuda/split_keys.cuh"
@@ -133,7 +134,15 @@ struct Decoding::State {
         }
       }
     }
-    return most;
+    return most + most_waves();
+  }
+
+  /// What lines of keys take more over fewer keys than over all: a wave of them may be fuller.
+  std::size_t most_waves() const {
+    if (!cache.metric<KeyCovariance>()) return 0;
+    const auto& z = cache.size;
+    const std::int64_t bytes = z.B * z.G * z.M * z.D * std::int64_t(sizeof(float));
+    return std::size_t(std::min(FullMetric::standard_wave, chunks(z.M) * bytes));
   }
 
   /// n queries after M - n tokens, all of their shapes.

@@ -92,7 +92,7 @@ struct Block {
   static constexpr int row_lanes = lanes / R;                         // that have scores of one row
   static constexpr std::size_t shared = sizeof(float) * all_groups * R * (width + 3);
   // Blocks at once. Over 16 bits the fourth is worth the few registers that it costs.
-  static constexpr int beside = R == 8 || of == DType::f64 ? 2 : of == DType::f32 ? 3 : 4;
+  static constexpr int beside = R == 8 || of == DType::f64 ? 2 : keys == DType::f32 ? 3 : 4;
   static_assert(held <= at_once && row_lanes > 0);
 };
 
@@ -465,8 +465,9 @@ FOCI_DEVICE bool comes_last(int* arrived, int all) {
 }
 
 /// What was found for the tile's rows, joined: into the first of the slots, or out.
-template <int W, class B>
+template <class B>
 FOCI_DEVICE void join_rows(const Args& args, const Seat<B>& seat, const Found& found, bool out) {
+  constexpr int W = B::type == DType::f64 ? 1 : 4;  // columns of a thread
   const int E = args.shape.E;
   auto* sums = reinterpret_cast<float2*>(shared_memory());  // (R)
   auto* shares = reinterpret_cast<float*>(sums + B::R);     // (R, count)
@@ -505,18 +506,15 @@ FOCI_DEVICE void join_at_last(const Args& args, const Seat<B>& seat) {
   const int splits = args.by.splits, groups = (splits + fan - 1) / fan;
   const int tile = (seat.s * args.shape.G + seat.g) * args.by.tiles + seat.tile;
   int* arrived = args.arrived + std::int64_t(tile) * (groups + 1);
-  const auto join = [&](const Found& found, bool out) {
-    args.shape.E % 4 == 0 ? join_rows<4>(args, seat, found, out)
-                          : join_rows<1>(args, seat, found, out);
-  };
-  if (splits <= fan) {
-    if (comes_last(arrived, splits)) join({0, 1, splits}, true);
-    return;
+  const int group = seat.split / fan, first = group * fan;
+  Found found{first, 1, min(fan, splits - first)};
+  bool out = groups == 1;
+  while (comes_last(out ? arrived : arrived + 1 + group, found.count)) {
+    join_rows<B>(args, seat, found, out);
+    if (out) return;
+    found = {0, fan, groups};
+    out = true;
   }
-  const int group = seat.split / fan, first = group * fan, count = min(fan, splits - first);
-  if (!comes_last(arrived + 1 + group, count)) return;
-  join({first, 1, count}, false);
-  if (comes_last(arrived, groups)) join({0, fan, groups}, true);
 }
 
 template <class B>
