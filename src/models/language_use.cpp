@@ -4,6 +4,7 @@
 #include <foci/language.hpp>
 #include <foci/random.hpp>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/from_blob.h>
 
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <vector>
 
 namespace foci::models {
 namespace {
@@ -54,6 +56,28 @@ std::int32_t drawn(const at::Tensor& logits, const Sampling& how, data::Random& 
     if (left < 0) return order[i];
   }
   return order[count - 1];
+}
+
+/// Tokens [begin, end) foresee those after them; a window before has done so with `known` of them.
+struct Window {
+  std::int64_t begin, end, known;
+  bool fits(const Window& other) const {
+    return end - begin == other.end - other.begin && known == other.known;
+  }
+};
+
+/// The sum of -log p over what these windows, which have one shape, foresee.
+double loss_of(LanguageImpl& model, std::span<const std::int32_t> tokens,
+               std::span<const Window> windows) {
+  std::vector<at::Tensor> rows;
+  for (const Window& w : windows)
+    rows.push_back(row_of(tokens.subspan(w.begin, w.end + 1 - w.begin), model));
+  const at::Tensor all = at::cat(rows);
+  const std::int64_t known = windows[0].known;
+  const at::Tensor states = model.states(all.slice(1, 0, all.size(1) - 1)).slice(1, known);
+  const at::Tensor logits = model.logits(states).flatten(0, 1).to(at::kFloat);
+  const at::Tensor targets = all.slice(1, known + 1).flatten();
+  return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum).item<double>();
 }
 
 /// Evaluation mode for a while.
@@ -116,16 +140,19 @@ Perplexity perplexity(Language& model, std::span<const std::int32_t> tokens, std
   const at::NoGradGuard without;
   const Evaluating now(*model);
   Perplexity result;
-  double sum = 0;
+  std::vector<Window> windows;
   for (std::int64_t begin = 0; result.counted < last; begin += stride) {
     const std::int64_t end = std::min(begin + window, last);
-    const at::Tensor all = row_of(tokens.subspan(begin, end + 1 - begin), *model);
-    const std::int64_t known = result.counted - begin;  // foreseen by a window before
-    const at::Tensor states = model->states(all.slice(1, 0, end - begin)).slice(1, known);
-    const at::Tensor logits = model->logits(states).squeeze(0).to(at::kFloat);
-    const at::Tensor targets = all.slice(1, known + 1).squeeze(0);
-    sum += at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum).item<double>();
+    windows.push_back({begin, end, result.counted - begin});
     result.counted = end;
+  }
+  constexpr std::int64_t at_once = 2048;  // tokens; with 50,000 words their logits are 400 MB
+  const auto most = std::size_t(std::max<std::int64_t>(1, at_once / window));
+  double sum = 0;
+  for (std::size_t first = 0, size = 0; first < windows.size(); first += size) {
+    const auto rest = std::span(windows).subspan(first);
+    for (size = 1; size < std::min(most, rest.size()) && rest[size].fits(rest[0]);) ++size;
+    sum += loss_of(*model, tokens, rest.first(size));
   }
   result.loss = sum / double(last);
   return result;
