@@ -662,7 +662,7 @@ void SplitKeys::run(const Folded& folded, const Rows& to, const StepTokens& toke
   if (!whole) {
     args.by.tile = 4;
     args.by.tiles = int(parts(args.by.rows, 4));
-    whitened ? choose_width<DType::f64, 4, true>(args, stream)
+    whitened ? launch_rows<Block<DType::f64, 256, 4, true>>(args, stream)
              : choose_width<DType::f64, 4>(args, stream);
   } else if (folded.v.dtype == DType::f32) {
     choose_rows<DType::f32>(args, stream);
