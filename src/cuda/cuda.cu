@@ -120,7 +120,9 @@ bool may_multiply(const FullMetric& metric, const Shape& shape, const Outputs& t
   return metric.offers_products() && !to.metric && !rows.want_all_bits() &&
          softmax_mma_serves(shape, metric.products(), rows.o);
 }
-bool may_multiply(const FullMetric& metric, const Shape& shape, const Saved& known) {
+bool may_multiply(const FullMetric& metric, const Shape& shape, const Saved& known,
+                  const SoftmaxMmaScratch& scratch) {
+  if (metric.product_chunks() > 0 && !scratch.dq()) return false;  // one order is not there
   return metric.offers_products() && softmax_mma_serves(shape, metric.products(), known);
 }
 
@@ -208,8 +210,10 @@ class Backward {
     share_ = arena.take<float>(z.B, z.H, z.N).data();
     if (may_weigh_by_mma(p)) weights_.emplace(arena, shape_, order);
     bool by_mma = may_go_by_mma(p);
-    if constexpr (std::is_same_v<M, FullMetric>) by_mma = metric_.may_multiply();
-    if (by_mma) by_mma_.emplace(arena, shape_, order, p.metric<Dot>() ? 0 : 2);
+    int chunks = 0;
+    if constexpr (std::is_same_v<M, FullMetric>)
+      by_mma = metric_.may_multiply(), chunks = metric_.product_chunks();
+    if (by_mma) by_mma_.emplace(arena, shape_, order, p.metric<Dot>() ? 0 : 2, chunks);
   }
 
   void run(const Gradients& to, const Outputs& saved, const Run& how) {
@@ -250,12 +254,13 @@ class Backward {
   /// Estimates a full metric, and goes back on tensor cores in the heads where it is products.
   void multiply(const Gradients& to, const Outputs& saved, Stream stream) {
     const Saved known = narrow(to, saved);
-    if (by_mma_ && saved.o && saved.lse && !to.dmetric && may_multiply(metric_, shape_, known))
+    if (by_mma_ && saved.o && saved.lse && !to.dmetric &&
+        may_multiply(metric_, shape_, known, *by_mma_))
       metric_.allow_products();
     metric_.estimate({}, stream);
     if (!metric_.multiplies()) return;
     softmax_mma_backward(shape_, metric_.products(), known, metric_.product_sinks(to), *by_mma_,
-                         stream);
+                         stream, Field(p_.from.k));
   }
 
   /// The whole way back on tensor cores, where they serve it.

@@ -4,6 +4,7 @@
 // far. A ridge that does not suffice is raised tenfold on the spot.
 #include "cuda/key_covariance.cuh"
 
+#include <cmath>
 #include <limits>
 
 namespace foci::cuda {
@@ -162,18 +163,24 @@ FOCI_DEVICE void write_product(const Sweep& at, const Factors& to, bool sound) {
 }
 
 /// Around the mean of the keys that are known, or where there are none the first.
-FOCI_DEVICE void write_centre(const Sweep& at, const Factors& to, const Place& place, int n) {
+FOCI_DEVICE float centre_of(const Sweep& at, const Factors& to, const Place& place, int n, int d) {
+  if (n > 0) return float(to.mean[at.slot * at.D + d]);
   int first = 0;
-  while (n == 0 && first < place.M && !to.slots.keeps(place, first)) ++first;
-  for (int d = int(threadIdx.x); d < at.D; d += factor_threads) {
-    float x = 0;
-    if (n > 0) {
-      x = float(to.mean[at.slot * at.D + d]);
-    } else if (first < place.M) {
-      x = to.k.load(place.b, at.g, place.k0 + first, d);
-    }
-    to.centre[at.slot * at.D + d] = x;
-  }
+  while (first < place.M && !to.slots.keeps(place, first)) ++first;
+  return first < place.M ? to.k.load(place.b, at.g, place.k0 + first, d) : 0.0f;
+}
+FOCI_DEVICE void write_centre(const Sweep& at, const Factors& to, const Place& place, int n,
+                              int threads = factor_threads) {
+  for (int d = int(threadIdx.x); d < at.D; d += threads)
+    to.centre[at.slot * at.D + d] = centre_of(at, to, place, n, d);
+}
+
+FOCI_DEVICE void write_status(const Sweep& at, const Factors& to, const Place& place, int status) {
+  const Slots& slots = to.slots;
+  const std::int64_t entry = slots.prefix
+                                 ? to.status.offset(place.b, at.g, slots.chunks_before[at.s] + at.c)
+                                 : to.status.offset(at.s, at.g);
+  static_cast<int*>(to.status.data)[entry] = status;
 }
 
 __global__ void __launch_bounds__(factor_threads) factor_slots(Factors to) {
@@ -203,11 +210,8 @@ __global__ void __launch_bounds__(factor_threads) factor_slots(Factors to) {
   write_centre(at, to, place, n);
   if (to.P) write_product(at, to, sound);
   if (to.metric && own && !to.given) write_metric(at, to, place, sound);
-  if (!to.status || !own || threadIdx.x != 0) return;
-  const std::int64_t entry = slots.prefix
-                                 ? to.status.offset(place.b, at.g, slots.chunks_before[at.s] + at.c)
-                                 : to.status.offset(at.s, at.g);
-  static_cast<int*>(to.status.data)[entry] = sound ? raises : metric::most_raises + 1;
+  if (to.status && own && threadIdx.x == 0)
+    write_status(at, to, place, sound ? raises : metric::most_raises + 1);
 }
 
 /// Entries of a thread: rows down + 16 r, columns along + across c.
@@ -291,8 +295,152 @@ __global__ void __launch_bounds__(Inverse<width>::threads) invert_slots(Factors 
   });
   const Place place = to.slots.shape.place(at.s);
   write_centre(at, to, place, n);
-  if (to.status && threadIdx.x == 0)
-    static_cast<int*>(to.status.data)[to.status.offset(at.s, at.g)] = 0;
+  if (to.status && threadIdx.x == 0) write_status(at, to, place, 0);
+}
+
+/// Eight by eight entries of a thread, in float: along the prefix, where there are many matrices,
+/// and what is chosen has a condition that leaves more digits than f16 has.
+template <int width>
+struct Blocks {
+  static constexpr int own = 8, across = width / own, threads = across * across;
+  float a[own][own];
+  /// Of two steps, in shared memory.
+  struct Shown {
+    alignas(16) float rows[2][width];
+    alignas(16) float columns[2][width];
+  };
+
+  static FOCI_DEVICE int row() { return int(threadIdx.x) / across * own; }
+  static FOCI_DEVICE int column() { return int(threadIdx.x) % across * own; }
+
+  /// From a lower triangle; the identity beyond D.
+  FOCI_DEVICE void load(const double* scatter, int D, double weight, double diagonal) {
+    FOCI_UNROLL
+    for (int r = 0; r < own; ++r) {
+      FOCI_UNROLL
+      for (int c = 0; c < own; ++c) {
+        const int i = row() + r, k = column() + c;
+        const double x = i < D && k < D ? scatter[i > k ? i * D + k : k * D + i] : 0.0;
+        a[r][c] = float(weight * x + (i == k ? (i < D ? diagonal : 1.0) : 0.0));
+      }
+    }
+  }
+
+  /// Shows row and column 8 `turn` + k, as eliminate() of Inverse wants them.
+  template <int k>
+  FOCI_DEVICE void show(float* its_row, float* its_column, int turn) const {
+    if (row() == own * turn) {
+      FOCI_UNROLL
+      for (int c = 0; c < own; ++c) its_row[column() + c] = a[k][c];
+    }
+    if (column() == own * turn) {
+      FOCI_UNROLL
+      for (int r = 0; r < own; ++r)
+        its_column[row() + r] = a[r][k] - (row() == column() && r == k ? 1.0f : 0.0f);
+    }
+  }
+
+  template <int k>
+  FOCI_DEVICE void eliminate(const float* its_row, const float* its_column, int turn) {
+    const float pivot = its_row[own * turn + k];
+    const float by = pivot > 1e-30f && pivot < 1e30f ? 1 / pivot : std::nanf("");
+    float along[own];
+    FOCI_UNROLL
+    for (int c = 0; c < own; ++c) along[c] = its_row[column() + c] * by;
+    if (column() == own * turn) along[k] = 1 + by;
+    FOCI_UNROLL
+    for (int r = 0; r < own; ++r) {
+      const float down = its_column[row() + r];
+      FOCI_UNROLL
+      for (int c = 0; c < own; ++c) a[r][c] = fmaf(-down, along[c], a[r][c]);
+    }
+  }
+};
+
+/// Eight neighbours in one store.
+FOCI_DEVICE void store_eight(std::uint16_t* to, const float (&x)[8], DType type) {
+  unsigned words[4];
+  FOCI_UNROLL
+  for (int i = 0; i < 4; ++i)
+    words[i] = narrow_of(x[2 * i], type) | unsigned(narrow_of(x[2 * i + 1], type)) << 16;
+  *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/// Row k of L^-1, which is left of the pivot before step k, by the threads that have it.
+template <int width>
+FOCI_DEVICE void write_row(std::uint16_t* to, const float* its_row, int k, int D) {
+  using I = Blocks<width>;
+  if (I::row() != k / I::own * I::own || k >= D || I::column() >= D) return;
+  const float by = 1 / sqrtf(its_row[k]);
+  float x[8];
+  FOCI_UNROLL
+  for (int c = 0; c < 8; ++c) {
+    const int column = I::column() + c;
+    x[c] = by * (column < k ? its_row[column] : column == k ? 1.0f : 0.0f);
+  }
+  store_eight(to + k * D + I::column(), x, DType::f16);
+}
+
+/// Step 8 turn + k, and those after it with the same turn.
+template <int width, int k = 0>
+FOCI_DEVICE void eliminate_eight(Blocks<width>& mine, typename Blocks<width>::Shown& shown,
+                                 int turn, std::uint16_t* W, int D) {
+  float *row = shown.rows[k % 2], *column = shown.columns[k % 2];
+  mine.template show<k>(row, column, turn);
+  __syncthreads();
+  write_row<width>(W, row, 8 * turn + k, D);
+  mine.template eliminate<k>(row, column, turn);
+  if constexpr (k + 1 < 8) eliminate_eight<width, k + 1>(mine, shown, turn, W, D);
+}
+
+/// The inverse in two parts, and what it makes of the centre: threads of rows are neighbours.
+template <int width>
+FOCI_DEVICE void write_parts(const Blocks<width>& mine, const Factors& to, const Sweep& at,
+                             double over) {
+  using I = Blocks<width>;
+  const int D = at.D, column = I::column();
+  FOCI_UNROLL
+  for (int r = 0; r < I::own; ++r) {
+    const int row = I::row() + r;
+    float rest[8], sum = 0;
+    FOCI_UNROLL
+    for (int c = 0; c < 8; ++c) {
+      rest[c] = mine.a[r][c] - wide_of(narrow_of(mine.a[r][c], to.k.dtype), to.k.dtype);
+      if (column + c < D) sum = fmaf(mine.a[r][c], float(to.centre[at.slot * D + column + c]), sum);
+    }
+    for (int step = 1; step < I::across; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (row >= D || column >= D) continue;
+    if (column == 0) to.moved[at.slot * D + row] = sum;
+    std::uint16_t* part = to.P_parts + (2 * at.slot * D + row) * D + column;
+    store_eight(part, mine.a[r], to.k.dtype);
+    store_eight(part + D * D, rest, to.k.dtype);
+    const std::int64_t place = (at.slot * D + row) * D + column;
+    for (int c = 0; c < 8 && to.P; ++c) to.P[place + c] = float(over) * mine.a[r][c];
+    for (int c = 0; c < 8 && to.inverse; ++c) to.inverse[place + c] = over * double(mine.a[r][c]);
+  }
+}
+
+template <int width>
+__global__ void __launch_bounds__(Blocks<width>::threads, 2) invert_blocks(Factors to) {
+  using I = Blocks<width>;
+  __shared__ typename I::Shown shown;
+  const Sweep at(to);
+  const Place place = to.slots.shape.place(at.s);
+  const bool asked = to.every && at.c < to.slots.own_chunks(place);
+  if (to.slots.queries(at.s, place, at.c).empty() && !asked) return;
+  const int D = at.D, n = to.count[at.slot];
+  const double weight = to.shrink.weight(n), own = to.shrink.own(n) + to.shrink.ridge;
+  const double* scatter = to.scatter + at.slot * to.scatter_step;
+  const double over = 1 / (weight * scatter[0] + own);  // pivots near 1
+  write_centre(at, to, place, n, I::threads);
+  I mine;
+  mine.load(scatter, D, over * weight, over * own);
+  for (int turn = 0; 8 * turn < D; ++turn)
+    eliminate_eight<width>(mine, shown, turn, to.narrow_W + at.slot * D * D, D);
+  write_parts(mine, to, at, over);
+  if (threadIdx.x != 0) return;
+  to.unit[at.slot] = to.c * float(over);
+  if (to.status) write_status(at, to, place, 0);
 }
 
 }  // namespace
@@ -307,10 +455,13 @@ void factor(const Factors& to, Stream stream) {
 
 void invert(const Factors& to, Stream stream) {
   const bool narrow = to.slots.shape.D <= 64;
+  const unsigned count = unsigned(to.slots.count());
+  if (to.slots.prefix)
+    return launch("key-covariance: inverses", narrow ? invert_blocks<64> : invert_blocks<128>,
+                  {{count}, {unsigned(narrow ? Blocks<64>::threads : Blocks<128>::threads)}},
+                  stream, to);
   launch("key-covariance: inverses", narrow ? invert_slots<64> : invert_slots<128>,
-         {{unsigned(to.slots.count())},
-          {unsigned(narrow ? Inverse<64>::threads : Inverse<128>::threads)}},
-         stream, to);
+         {{count}, {unsigned(narrow ? Inverse<64>::threads : Inverse<128>::threads)}}, stream, to);
 }
 
 }  // namespace foci::cuda

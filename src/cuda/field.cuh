@@ -133,6 +133,7 @@ struct Folded {
   const int* by_mma = nullptr;
   // Prefix full metric: k is (chunks of this wave, B,G,M,D); queries of chunk c of sequence s are
   // [spans[s * (most_chunks + 1) + c], next) and chunk c's keys are k at index c - first_chunk.
+  // product: k is (B,G,M,D) and key_bias (most_chunks,B,G,M); `chunks` is the most queries of one.
   const int* spans = nullptr;
   int first_chunk = 0, chunks = 0, most_chunks = 0;
 };

@@ -66,14 +66,14 @@ struct Matrix {
 };
 
 /// Tile `index` of room = G B (half 0), or f(i, j, entry) of by * B' room (half 1).
-template <class F>
+template <class Sum, class F>
 FOCI_DEVICE void congruent_tile(const Matrix& B, const double* G, double by, int D, double* room,
                                 int half, int index, const F& f) {
-  __shared__ ProductRoom<double> factors;
+  __shared__ ProductRoom<Sum> factors;
   const int tiles = product_tiles(D);
   const int row = index / tiles * product_side, column = index % tiles * product_side;
-  ProductTile<double> tile;
-  tile.add<Along::side, Along::side>(
+  ProductTile<Sum> tile;
+  tile.template add<Along::side, Along::side>(
       factors, 0, D,
       [&](int i, int l) {
         if (row + i >= D) return 0.0;
@@ -83,7 +83,7 @@ FOCI_DEVICE void congruent_tile(const Matrix& B, const double* G, double by, int
         if (column + j >= D) return 0.0;
         return half == 0 ? B(l, column + j) : room[l * D + column + j];
       });
-  tile.each([&](int i, int j, double sum) {
+  tile.each([&](int i, int j, Sum sum) {
     if (row + i >= D || column + j >= D) return;
     if (half == 0) {
       room[(row + i) * D + column + j] = sum;
@@ -100,7 +100,7 @@ FOCI_DEVICE void congruent(const Matrix& B, const double* G, double by, int D, d
   const int tiles = product_tiles(D);
   for (int half = 0; half < 2; ++half) {
     for (int index = 0; index < tiles * tiles; ++index)
-      congruent_tile(B, G, by, D, room, half, index, f);
+      congruent_tile<double>(B, G, by, D, room, half, index, f);
     __syncthreads();
   }
 }
@@ -137,14 +137,32 @@ FOCI_DEVICE void form_shift(const MetricGradient& of, const double* A, std::int6
 }
 
 /// Where scores are products G is dP itself, and A = -slope P dP P: half of that, a tile a block.
+template <class Sum>
 __global__ void __launch_bounds__(product_threads) follow_products(MetricGradient of, int half) {
   const std::int64_t slot = blockIdx.x;
   const int D = of.slots.shape.D, heads = of.slots.shape.G;
-  if (!of.slots.multiplied(int(slot) / heads, int(slot) % heads)) return;
+  const int head = int(slot / of.slots.chunks), s = head / heads;
+  if (!of.slots.multiplied(s, head % heads)) return;
+  if (of.slots.queries(s, of.slots.shape.place(s), int(slot % of.slots.chunks)).empty()) return;
   double* G = of.G + slot * of.parts * D * D;
-  congruent_tile({of.inverse + slot * D * D, D, 1}, G, -of.shrink.slope(of.count[slot]), D,
-                 of.room + slot * D * D, half, int(blockIdx.y),
-                 [&](int i, int j, double x) { G[i * D + j] = x; });
+  congruent_tile<Sum>({of.inverse + slot * D * D, D, 1}, G, -of.shrink.slope(of.count[slot]), D,
+                      of.room + slot * D * D, half, int(blockIdx.y),
+                      [&](int i, int j, double x) { G[i * D + j] = x; });
+}
+
+/// Their shifts, once A is there.
+__global__ void __launch_bounds__(product_threads) form_shifts(MetricGradient of) {
+  const Slots& slots = of.slots;
+  const std::int64_t slot = blockIdx.x;
+  const int head = int(slot / slots.chunks), D = slots.shape.D;
+  const int s = head / slots.shape.G, g = head % slots.shape.G;
+  if (!slots.multiplied(s, g)) return;
+  const Place at = slots.shape.place(s);
+  const int own = slots.own_chunks(at);
+  if (!slots.queries(s, at, int(slot % slots.chunks)).empty())
+    return form_shift(of, of.G + slot * of.parts * D * D, slot,
+                      slots.slot(s, g, own > 0 ? own - 1 : 0));
+  for (int d = int(threadIdx.x); d < D; d += product_threads) of.shift[slot * D + d] = 0;
 }
 
 __global__ void __launch_bounds__(product_threads) form_gradients(MetricGradient of) {
@@ -159,6 +177,7 @@ __global__ void __launch_bounds__(product_threads) form_gradients(MetricGradient
     const int own = slots.own_chunks(at);
     const bool used = !slots.prefix || !slots.queries(s, at, c).empty();
     double* G = of.G + slot * of.parts * square;
+    if (slots.multiplied(s, g) && of.formed) continue;
     sum_parts(of, G, used);
     const double* inverse = of.inverse + slot * square;
     if (slots.multiplied(s, g)) continue;
@@ -196,10 +215,20 @@ __global__ void __launch_bounds__(product_threads) sum_later(MetricGradient of) 
   const bool matrix = index < square;
   double* data = matrix ? of.G + index : of.shift + (index - square);
   const std::int64_t step = matrix ? std::int64_t(of.parts) * square : D;
+  constexpr int at_once = 8;  // read before the first of them is summed up
   double sum = 0;
-  for (int c = chunks - 1; c >= 0; --c) {
-    double& x = data[(std::int64_t(blockIdx.x) * chunks + c) * step];
-    x = sum += x;
+  for (int end = chunks; end > 0; end -= at_once) {
+    double x[at_once];
+    const auto place = [&](int i) {
+      return (std::int64_t(blockIdx.x) * chunks + end - 1 - i) * step;
+    };
+    FOCI_UNROLL
+    for (int i = 0; i < at_once; ++i) x[i] = i < end ? data[place(i)] : 0.0;
+    FOCI_UNROLL
+    for (int i = 0; i < at_once; ++i) {
+      sum += x[i];
+      if (i < end) data[place(i)] = sum;
+    }
   }
 }
 
@@ -211,8 +240,9 @@ struct SpreadArgs {
 };
 
 /// 64 keys that the same slots know, 64 columns.
+template <class Sum>
 __global__ void __launch_bounds__(product_threads) spread_tile(SpreadArgs args) {
-  __shared__ ProductRoom<double> room;
+  __shared__ ProductRoom<Sum> room;
   const MetricGradient& of = args.of;
   const Slots& slots = of.slots;
   const Shape& shape = slots.shape;
@@ -224,7 +254,7 @@ __global__ void __launch_bounds__(product_threads) spread_tile(SpreadArgs args) 
   index /= slots.chunks;
   const int g = index % shape.G, s = index / shape.G;
   const Place at = shape.place(s);
-  if (slots.multiplied(s, g)) return;
+  if (slots.multiplied(s, g) && !slots.prefix) return;
   const Stretch keys = slots.keys(s, at, c);
   const int knows = slots.prefix ? c + 1 : 0, own = slots.own_chunks(at);
   const bool pulled = of.through != 0 && knows < own;
@@ -235,15 +265,15 @@ __global__ void __launch_bounds__(product_threads) spread_tile(SpreadArgs args) 
   const std::int64_t line = (std::int64_t(at.b) * shape.G + g) * shape.M + at.k0;
   for (int t = keys.begin + first; t < keys.end; t += args.tiles * product_side) {
     const auto kept = [&](int i) { return t + i < keys.end && slots.keeps(at, t + i); };
-    ProductTile<double> tile;
-    tile.add<Along::depth, Along::side>(
+    ProductTile<Sum> tile;
+    tile.template add<Along::depth, Along::side>(
         room, 0, pulled ? D : 0,
         [&](int i, int e) { return kept(i) ? double(k(t + i, e)) - mean[e] : 0.0; },
         [&](int d, int e) { return column + d < D ? A[e * D + column + d] : 0.0; });
-    tile.each([&](int i, int d, double sum) {
+    tile.each([&](int i, int d, Sum sum) {
       if (t + i >= keys.end || column + d >= D) return;
       double x = args.base[(line + t + i) * D + column + d];
-      if (pulled && kept(i)) x += sum - of.shift[slot * D + column + d];
+      if (pulled && kept(i)) x += double(sum) - of.shift[slot * D + column + d];
       args.dk.store(float(x), at.b, g, at.k0 + t + i, column + d);
     });
   }
@@ -265,14 +295,18 @@ void sum_outer(const OuterSums& to, const float* dz, const float* z, const LineS
 void form_gradient(const MetricGradient& of, Stream stream) {
   const Shape& shape = of.slots.shape;
   const std::int64_t count = of.joined > 1 ? shape.G : of.slots.count();
-  launch("full metric: dP", form_gradients,
-         {{unsigned(std::min<std::int64_t>(count, gradient_blocks))}, {product_threads}}, stream,
-         of);
+  const std::int64_t rooms = of.slots.by_mma ? count : gradient_blocks;
+  launch("full metric: dP", form_gradients, {{unsigned(std::min(count, rooms))}, {product_threads}},
+         stream, of);
   const unsigned tiles = unsigned(product_tiles(shape.D));
-  for (int half = 0; half < 2 && of.through && of.slots.by_mma; ++half)
-    launch("full metric: dP to A", follow_products,
+  for (int half = 0; half < 2 && of.through && of.slots.by_mma && !of.formed; ++half)
+    launch("full metric: dP to A",
+           of.slots.prefix ? follow_products<float> : follow_products<double>,
            {{unsigned(of.slots.count()), tiles * tiles}, {product_threads}}, stream, of, half);
   if (!of.through || !of.slots.prefix) return;
+  if (of.slots.by_mma && !of.formed)
+    launch("full metric: shifts", form_shifts, {{unsigned(of.slots.count())}, {product_threads}},
+           stream, of);
   const std::int64_t entries = std::int64_t(shape.D) * (shape.D + 1);
   launch("full metric: later chunks", sum_later,
          {{unsigned(shape.sequences * shape.G), unsigned(parts(entries, product_threads))},
@@ -286,7 +320,9 @@ void spread_to_keys(const Field& dk, const float* base, const Field& k, const Me
   const int tokens = of.slots.prefix ? std::min(shape.longest_m, of.slots.period) : shape.longest_m;
   const int tiles = std::max(product_tiles(tokens), 1);
   const std::int64_t blocks = std::int64_t(shape.sequences) * shape.G * of.slots.chunks * tiles;
-  launch("full metric: keys", spread_tile,
+  // Where scores along the prefix may be products everything has 16 bits.
+  const bool narrow = of.slots.by_mma && of.slots.prefix;
+  launch("full metric: keys", narrow ? spread_tile<float> : spread_tile<double>,
          {{unsigned(blocks), unsigned(product_tiles(shape.D))}, {product_threads}}, stream,
          SpreadArgs{of, k, dk, base, tiles});
 }

@@ -17,6 +17,8 @@ constexpr std::int64_t enough_blocks = 528;
 constexpr std::int64_t fewest_keys = 128;
 /// Of fewer a row's weights do not average out what products leave.
 constexpr int fewest_multiplied = 512;
+/// Bytes that biases of all chunks may take.
+constexpr std::int64_t most_bias = std::int64_t(1) << 30;
 
 struct ScaleArgs {
   Field to;             // (sequences,G)
@@ -74,12 +76,17 @@ FullMetric::FullMetric(Arena& arena, const Problem& problem, const Shape& shape,
   if (pass_ == Pass::backward) take_gradients(arena);
 }
 
+std::int64_t FullMetric::bias_bytes() const {
+  return std::int64_t(slots_.chunks) * slots_.B * slots_.shape.G * slots_.shape.M * 4;
+}
+
 bool FullMetric::may_multiply() const {
   const Shape& shape = slots_.shape;
   const Inputs& from = p_.from;
-  return !slots_.prefix && !p_.match_dot && !from.key_bias &&
-         std::holds_alternative<Softmax>(p_.how.weighting) && shape.D % 8 == 0 && shape.D <= 128 &&
-         shape.longest_m > fewest_multiplied && from.q.dtype != DType::f32;
+  if (slots_.prefix && (bias_bytes() > most_bias || shape.E > 128)) return false;
+  return !p_.match_dot && !from.key_bias && std::holds_alternative<Softmax>(p_.how.weighting) &&
+         shape.D % 8 == 0 && shape.D <= 128 && shape.longest_m > fewest_multiplied &&
+         from.q.dtype != DType::f32;
 }
 
 bool FullMetric::offers_products() const {
@@ -89,18 +96,27 @@ bool FullMetric::offers_products() const {
 void FullMetric::take_products(Arena& arena) {
   const Shape& shape = slots_.shape;
   const std::int64_t B = slots_.B, D = shape.D, count = slots_.count();
-  P_ = arena.take<float>(count, D, D).data();
+  const std::int64_t heads = std::int64_t(shape.sequences) * shape.G;
+  const bool half = p_.from.k.dtype == DType::f16, back = pass_ == Pass::backward;
+  if (!slots_.prefix || (half && back)) P_ = arena.take<float>(count, D, D).data();
   products_.slots = slots_;
   products_.c = float(p_.c);
   products_.P = P_;
   products_.centre = centre_;
   products_.q = zq_;
   products_.row_bias = arena.take<float>(B, shape.H, shape.N).data();
-  products_.key_bias = arena.take<float>(B, shape.G, shape.M).data();
-  products_.largest = arena.take<int>(count, FullProducts::sizes).data();
-  products_.chosen = arena.take<int>(count).data();
-  products_.half = int(p_.from.k.dtype == DType::f16);
-  if (pass_ == Pass::backward) dproduct_bias_ = arena.take<float>(B, shape.G, shape.M).data();
+  products_.key_bias = arena.take<float>(slots_.chunks, B, shape.G, shape.M).data();
+  products_.largest = arena.take<int>(heads, FullProducts::sizes).data();
+  products_.chosen = arena.take<int>(heads).data();
+  products_.half = int(half);
+  if (back) dproduct_bias_ = arena.take<float>(slots_.chunks, B, shape.G, shape.M).data();
+  if (!slots_.prefix) return;
+  products_.W = arena.take<std::uint16_t>(count, D, D).data();
+  products_.unit = arena.take<float>(count).data();
+  products_.narrow_q = arena.take<std::uint16_t>(B, shape.H, shape.N, D).data();
+  products_.P_parts = arena.take<std::uint16_t>(count, 2, D, D).data();
+  products_.moved = arena.take<float>(count, D).data();
+  if (!half) products_.narrow_k = arena.take<std::uint16_t>(B, shape.G, shape.M, D).data();
 }
 
 void FullMetric::take_estimates(Arena& arena) {
@@ -192,7 +208,7 @@ Factors FullMetric::factors(const Outputs& to) const {
 }
 
 void FullMetric::factor_all(const Outputs& to, Stream stream) const {
-  if (slots_.prefix) place_chunks(slots_, stream);
+  if (slots_.prefix && !multiplies()) place_chunks(slots_, stream);
   if (has_means()) gather_moments(moments_, stream);
   factor(factors(to), stream);
 }
@@ -202,8 +218,11 @@ void FullMetric::fold_products(const Outputs& to, Stream stream) const {
   Moments moments = moments_;
   Factors of = factors(to);
   moments.slots.by_mma = of.slots.by_mma = nullptr;
+  if (slots_.prefix) place_chunks(slots_, stream);
   if (has_means()) estimate_moments(moments, stream);
   of.P = P_;
+  of.narrow_W = products_.W, of.P_parts = products_.P_parts;
+  of.unit = products_.unit, of.moved = products_.moved, of.c = products_.c;
   covariance_ ? invert(of, stream) : factor(of, stream);
   cuda::fold_products(products_, Field(p_.from.q), Field(p_.from.k), stream);
 }
@@ -219,10 +238,29 @@ Folded FullMetric::products() const {
   to.key_mask = slots_.key_mask;
   to.row_bias = Field::of(products_.row_bias, {slots_.B, shape.H, shape.N});
   to.by_mma = products_.chosen;
+  if (!slots_.prefix) return to;
+  to.q = narrow_lines(products_.narrow_q, {slots_.B, shape.H, shape.N, shape.D});
+  to.k = prefix_keys(products_, to.k);
+  to.key_bias = Field::of(products_.key_bias, {slots_.chunks, slots_.B, shape.G, shape.M});
+  to.spans = slots_.spans;
+  to.most_chunks = slots_.chunks;
+  const bool even = !slots_.key_mask.data && !p_.packed();
+  to.chunks =
+      even ? std::min(shape.N, slots_.period + std::max(shape.N - shape.M, 0)) : shape.longest_n;
   return to;
 }
 
+/// Sums that passes along the prefix add to.
+void FullMetric::clear_sums(Stream stream) const {
+  const Shape& shape = slots_.shape;
+  fill(dv_, 0, sizeof(float) * std::size_t(slots_.B) * shape.G * shape.M * shape.E, stream);
+  if (dkey_bias_)
+    fill(dkey_bias_, 0, sizeof(float) * std::size_t(p_.from.key_bias.count()), stream);
+  if (multiplies()) fill(dproduct_bias_, 0, std::size_t(bias_bytes()), stream);
+}
+
 void FullMetric::estimate(const Outputs& to, Stream stream) {
+  if (slots_.prefix && pass_ == Pass::backward) clear_sums(stream);
   if (multiplies()) fold_products(to, stream);
   factor_all(to, stream);
   if (to.metric && !covariance_) {
@@ -295,12 +333,6 @@ Folded FullMetric::fold(int wave, Stream stream) {
   const Wave of = wave_at(wave);
   if (wave == 0) whiten(zq_, Field(p_.from.q), lines({0, slots_.chunks}, false), stream);
   whiten(zk_, Field(p_.from.k), lines(of, true), stream);
-  if (wave == 0 && pass_ == Pass::backward && slots_.prefix) {
-    const Shape& shape = slots_.shape;
-    fill(dv_, 0, sizeof(float) * std::size_t(slots_.B) * shape.G * shape.M * shape.E, stream);
-    if (dkey_bias_)
-      fill(dkey_bias_, 0, sizeof(float) * std::size_t(p_.from.key_bias.count()), stream);
-  }
   return folded(of);
 }
 
@@ -328,7 +360,11 @@ Sinks FullMetric::sinks(const Gradients& to) {
 
 Sinks FullMetric::product_sinks(const Gradients& to) {
   Sinks into = sinks(to);
-  into.dkey_bias = Field::of(dproduct_bias_, {slots_.B, slots_.shape.G, slots_.shape.M});
+  const Shape& shape = slots_.shape;
+  into.dkey_bias = Field::of(dproduct_bias_, {slots_.B, shape.G, shape.M});
+  if (!slots_.prefix) return into;
+  if (into.dk.data) into.dk = Field::of(dk_, {slots_.B, shape.G, shape.M, shape.D});
+  into.dkey_bias = Field::of(dproduct_bias_, {slots_.chunks, slots_.B, shape.G, shape.M});
   return into;
 }
 
@@ -354,6 +390,7 @@ MetricGradient FullMetric::gradient(const Gradients& to) const {
   of.mean = moments_.mean;
   of.shift = shift_;
   of.room = room_;
+  of.formed = int(slots_.prefix && multiplies() && !products_.half);
   return of;
 }
 
@@ -364,12 +401,18 @@ void FullMetric::finish(const Gradients& to, Stream stream) {
   if (to.dq && multiplies()) unfold_queries(Field(to.dq), product_sums(), products_, stream);
   const MetricGradient of = gradient(to);
   if (wants_metric(to)) {
-    if (multiplies()) sum_gradient({sums_, parts_, 0}, product_sums(), q, k, products_, stream);
+    if (of.formed) {
+      form_prefix_gradient(of, product_sums(), q, k, products_, stream);
+    } else if (multiplies()) {
+      sum_gradient({sums_, parts_, 0}, product_sums(), q, k, products_, stream);
+    }
     sum_outer({sums_, parts_, 1}, dzq_, zq_, queries, stream);
     form_gradient(of, stream);
   }
+  if (to.dk && slots_.prefix && multiplies())
+    unfold_prefix_keys(product_sums(), k, products_, stream);
   if (to.dk) spread_to_keys(Field(to.dk), dk_, k, of, stream);
-  if (to.dk && multiplies()) {
+  if (to.dk && multiplies() && !slots_.prefix) {
     Estimate through;
     if (of.through) through = {sums_, std::int64_t(parts_) * p_.size.D * p_.size.D};
     unfold_keys(Field(to.dk), product_sums(), k, through, products_, stream);

@@ -17,7 +17,7 @@ class FullMetric {
   enum class Pass { forward, backward };
 
   /// Bytes of key lines that a wave may have.
-  static constexpr std::int64_t standard_wave = std::int64_t(256) << 20;
+  static constexpr std::int64_t standard_wave = std::int64_t(512) << 20;
 
   /// Takes its workspace. `problem` outlives this.
   FullMetric(Arena& arena, const Problem& problem, const Shape& shape, Pass pass,
@@ -29,6 +29,8 @@ class FullMetric {
   /// dmetric: they are in the heads that estimate() then chooses, and by lines in the others.
   bool offers_products() const;
   void allow_products() { slots_.by_mma = moments_.slots.by_mma = products_.chosen; }
+  /// Along the prefix their chunks, else 0.
+  int product_chunks() const { return slots_.prefix ? slots_.chunks : 0; }
   bool multiplies() const { return slots_.by_mma != nullptr; }
   /// What tensor cores work on.
   Folded products() const;
@@ -56,6 +58,7 @@ class FullMetric {
   void take_gradients(Arena& arena);
 
   bool has_means() const;
+  std::int64_t bias_bytes() const;
   Factors factors(const Outputs& to) const;
   void factor_all(const Outputs& to, Stream stream) const;
   void fold_products(const Outputs& to, Stream stream) const;
@@ -64,7 +67,8 @@ class FullMetric {
   Folded folded(const Wave& wave) const;
   bool wants_metric(const Gradients& to) const;
   MetricGradient gradient(const Gradients& to) const;
-  ProductSums product_sums() const { return {dzq_, dzk_, dproduct_bias_}; }
+  void clear_sums(Stream stream) const;
+  ProductSums product_sums() const { return {dzq_, slots_.prefix ? dk_ : dzk_, dproduct_bias_}; }
 
   const Problem& p_;
   Pass pass_;

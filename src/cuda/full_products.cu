@@ -31,14 +31,15 @@ struct LineArgs {
   const float* base = nullptr;       // (B,G,M,D) dk so far
   const float* dkey_bias = nullptr;  // (B,G,M)
   Estimate through = {};
-  int parts = 1;  // blocks along the tokens of a head
+  int parts = 1;   // blocks along the tokens of a head, or of a chunk of it
+  int chunks = 1;  // queries along the prefix
 };
 
 constexpr bool of_keys(Become what) { return what == Become::keys || what == Become::dk; }
 
 /// Where a block stands.
 struct LineBlock {
-  int s, head, g, part, count;
+  int s, head, g, part, begin, count;  // tokens from `begin` on, which end before `count`
   Place at;
   std::int64_t slot, first;  // first: the sequence's first token in (B,heads,tokens)
 
@@ -47,11 +48,14 @@ struct LineBlock {
     const int heads = keys ? shape.G : shape.H;
     int index = int(blockIdx.x);
     part = index % args.parts, index /= args.parts;
+    const int c = index % args.chunks;
+    index /= args.chunks;
     head = index % heads, s = index / heads;
     g = keys ? head : shape.key_head(head);
     at = shape.place(s);
-    count = keys ? at.M : at.N;
-    slot = args.of.slots.slot(s, g, 0);
+    const Stretch tokens = keys ? Stretch{0, at.M} : args.of.slots.queries(s, at, c);
+    begin = tokens.begin, count = tokens.end;
+    slot = args.of.slots.slot(s, g, c);
     first =
         (std::int64_t(at.b) * heads + head) * (keys ? shape.M : shape.N) + (keys ? at.k0 : at.q0);
   }
@@ -152,17 +156,6 @@ FOCI_DEVICE void load_tokens(const LineArgs& args, const LineBlock& block, int s
   }
 }
 
-/// The largest of a warp's numbers, none below 0, as bits: NaN is the largest of all.
-FOCI_DEVICE void raise(int* to, float x) {
-  int bits = __float_as_int(x) & 0x7fffffff;
-  FOCI_UNROLL
-  for (int step = warp / 2; step > 0; step /= 2) {
-    const int other = __shfl_xor_sync(~0u, bits, step);
-    bits = other > bits ? other : bits;
-  }
-  if (lane() == 0) atomicMax(to, bits);
-}
-
 /// How large a block's numbers are, as in FullProducts::largest.
 struct Sizes {
   float lines = 0, bias = 0, x = 0, far = 0, near = 0;
@@ -170,6 +163,15 @@ struct Sizes {
     if (sum > to || sum != sum) to = sum;  // NaN stays
   }
 };
+
+/// Two numbers of q'.
+FOCI_DEVICE void write_query(const FullProducts& of, std::int64_t at, float x, float y) {
+  if (of.narrow_q) {
+    *reinterpret_cast<unsigned*>(of.narrow_q + at) = pack<DType::f16>(x, y);
+  } else {
+    *reinterpret_cast<float2*>(of.q + at) = make_float2(x, y);
+  }
+}
 
 /// q' and r, or b; and how large they are.
 template <class W>
@@ -197,8 +199,7 @@ FOCI_DEVICE void write_fold(const LineArgs& args, const LineBlock& block, Sizes&
         yy = fmaf(y[i], y[i], yy);
         if (W::keys) xx = fmaf(x, x, xx), far = fmaf(x, y[i] + moved[d + i], far);
       }
-      if (!W::keys && there && d < D)
-        *reinterpret_cast<float2*>(of.q + (block.first + token) * D + d) = make_float2(y[0], y[1]);
+      if (!W::keys && there && d < D) write_query(of, (block.first + token) * D + d, y[0], y[1]);
     }
     product = -0.5f * quad_sum(product);
     yy = quad_sum(yy), xx = quad_sum(xx), far = quad_sum(far);
@@ -259,8 +260,31 @@ FOCI_DEVICE void write_gradient(const LineArgs& args, const LineBlock& block,
 struct Units {
   float metric, estimate = 1;
 };
+/// Along the prefix both parts of c P lie ready, and what it makes of the centre.
+template <class W>
+FOCI_DEVICE float load_parts(const LineArgs& args, const LineBlock& block) {
+  const int D = args.of.slots.shape.D;
+  for (int part = 0; part < 2; ++part) {
+    const std::uint16_t* from = args.of.P_parts + (2 * block.slot + part) * D * D;
+    load_tile<typename W::M::Part, product_block>(shared_address() + W::m_at + part * W::M::low,
+                                                  {from, D, D, D}, 0);
+  }
+  commit_copies();
+  const float unit = args.of.unit[block.slot];
+  for (int d = int(threadIdx.x); d < W::width; d += product_block) {
+    W::floats(W::centre_at)[d] = d < D ? args.of.centre[block.slot * D + d] : 0.0f;
+    W::floats(W::moved_at)[d] = d < D ? unit * args.of.moved[block.slot * D + d] : 0.0f;
+  }
+  if (W::split) await_copies<0>();
+  return unit;
+}
+
 template <class W>
 FOCI_DEVICE Units load_matrices(const LineArgs& args, const LineBlock& block) {
+  if constexpr (!W::keys) {
+    const DType parts = args.of.half ? DType::f16 : DType::bf16;
+    if (args.of.P_parts && W::type == parts) return {load_parts<W>(args, block)};
+  }
   Units units{unit_of<W, Matrix::metric>(args, block)};
   load_matrix<W, Matrix::metric>(args, block, units.metric);
   if constexpr (W::what == Become::dk) {
@@ -303,8 +327,9 @@ __global__ void __launch_bounds__(product_block) multiply_lines(LineArgs args) {
   constexpr bool folds = W::what == Become::queries || W::what == Become::keys;
   const LineBlock block(args, W::keys);
   const int step = args.parts * tile_tokens;
-  int t = block.part * tile_tokens;
-  if (t >= block.count || (!folds && !args.of.chosen[block.slot])) return;
+  int t = block.begin + block.part * tile_tokens;
+  const int head = block.s * args.of.slots.shape.G + block.g;
+  if (t >= block.count || (!folds && !args.of.chosen[head])) return;
   if (!W::split) load_tokens<W>(args, block, 0, t);
   const Units units = load_matrices<W>(args, block);
   Sizes sizes;
@@ -320,7 +345,7 @@ __global__ void __launch_bounds__(product_block) multiply_lines(LineArgs args) {
     multiply_tile<W>(args, block, units, sizes, slot, t);
   }
   if constexpr (folds) {
-    int* largest = args.of.largest + block.slot * FullProducts::sizes;
+    int* largest = args.of.largest + head * FullProducts::sizes;
     raise(largest, sizes.lines), raise(largest + 1, sizes.bias);
     if (W::keys)
       raise(largest + 2, sizes.x), raise(largest + 3, sizes.far), raise(largest + 4, sizes.near);
@@ -332,7 +357,9 @@ void launch_lines(const char* name, LineArgs args, Stream stream) {
   using W = LineWork<type, width, what>;
   const Shape& shape = args.of.slots.shape;
   const std::int64_t tiles = parts(W::keys ? shape.longest_m : shape.longest_n, tile_tokens);
-  const std::int64_t heads = std::int64_t(shape.sequences) * (W::keys ? shape.G : shape.H);
+  if (!W::keys) args.chunks = args.of.slots.chunks;
+  const std::int64_t heads =
+      std::int64_t(shape.sequences) * (W::keys ? shape.G : shape.H) * args.chunks;
   const std::int64_t wanted = parts(enough_blocks, std::max<std::int64_t>(heads, 1));
   args.parts = int(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(tiles, 1)));
   launch(name, multiply_lines<W>, {{unsigned(heads * args.parts)}, {product_block}, W::bytes},
@@ -356,19 +383,24 @@ void run_lines(const char* name, const LineArgs& args, Stream stream) {
 /// than 2^-10 of themselves. Where keys are farther from the origin than from their centre, as the
 /// metric measures it, what rounding leaves of sums of ds that are 0 shows in dq.
 constexpr float most_product = 1024, most_bias = 2048, most_offset = 3;
+/// Times sqrt(D), of one f16 part, off by 2^-12 of the same.
+constexpr float once = 64;
 /// Of f16, whose parts end at 2^16 and at 2^-24.
 constexpr float most_half_line = 1 << 15, most_half_key = 1 << 11;
 
 __global__ void __launch_bounds__(product_block) choose_products(FullProducts of) {
-  const int slot = int(blockIdx.x) * product_block + int(threadIdx.x);
-  if (slot >= of.slots.count()) return;
-  const int* sizes = of.largest + of.sizes * slot;
+  const int head = int(blockIdx.x) * product_block + int(threadIdx.x);
+  const Shape& shape = of.slots.shape;
+  if (head >= shape.sequences * shape.G) return;
+  const int* sizes = of.largest + of.sizes * head;
   const float lines = sqrtf(__int_as_float(sizes[0])), bias = __int_as_float(sizes[1]);
   const float keys = sqrtf(__int_as_float(sizes[2]));
   const float far = __int_as_float(sizes[3]), near = __int_as_float(sizes[4]);
-  bool all = lines * keys <= most_product && bias <= most_bias && far <= most_offset * near;
-  if (of.half) all = all && lines <= most_half_line && keys <= most_half_key;
-  of.chosen[slot] = int(all);
+  const float most_once = once * sqrtf(float(shape.D));
+  bool all = lines * keys <= (of.narrow_q ? most_once : most_product) &&
+             bias <= (of.narrow_q ? most_once : most_bias) && far <= most_offset * near;
+  if (of.half || of.narrow_q) all = all && lines <= most_half_line && keys <= most_half_key;
+  of.chosen[head] = int(all);
 }
 
 struct SumArgs {
@@ -395,6 +427,17 @@ FOCI_DEVICE Eight centred(const Field& x, std::int64_t at, const float* centre, 
   return to;
 }
 
+/// to (D,D) = by sums, the warp's 16 rows
+template <int width>
+FOCI_DEVICE void write_outer(double* to, const RowSums<width>& sums, float by, int D) {
+  const int first = int(threadIdx.x) / warp * 16 + lane() / 4;
+  FOCI_UNROLL
+  for (int i = 0; i < width / 2; ++i) {
+    const int d = first + 8 * (i % 4 / 2), e = i / 4 * 8 + 2 * (lane() % 4) + i % 2;
+    if (d < D && e < D) to[d * D + e] = double(by) * double(sums[i / 4][i % 4]);
+  }
+}
+
 /// One stretch of queries of every head that shares the metric, and one of its keys, in one part:
 /// what rounding leaves averages out over tokens, and all of it goes into dk of 16 bits.
 template <int width>
@@ -405,8 +448,9 @@ __global__ void __launch_bounds__(2 * width) sum_products(SumArgs args) {
   const Shape& shape = slots.shape;
   const int D = shape.D, part = int(blockIdx.x) % args.to.parts;
   const std::int64_t slot = int(blockIdx.x) / args.to.parts;
-  const int g = int(slot) % shape.G, s = int(slot) / shape.G, rows = int(threadIdx.x) / warp;
-  if (!args.of.chosen[slot]) return;
+  const int c = int(slot % slots.chunks), head = int(slot / slots.chunks);
+  const int g = head % shape.G, s = head / shape.G, rows = int(threadIdx.x) / warp;
+  if (!args.of.chosen[head]) return;
   const Place at = shape.place(s);
   const float* centre = args.of.centre + slot * D;
   RowSums<width> sums;
@@ -430,32 +474,27 @@ __global__ void __launch_bounds__(2 * width) sum_products(SumArgs args) {
     const std::int64_t line = (std::int64_t(at.b) * shape.H + h) * shape.N + at.q0;
     const std::int64_t q = args.q.offset(at.b, h, at.q0);
     add(
-        Stretch{0, at.N}.part(part, args.part_queries),
+        slots.queries(s, at, c).part(part, args.part_queries),
         [&](int i, int piece) { return load_eight(args.sums.dq + (line + i) * D + 8 * piece); },
         [&](int i, int piece) {
           return centred(args.q, q + i * args.q.strides[2], centre, piece);
         });
   }
   const std::int64_t k = args.k.offset(at.b, g, at.k0);
-  const float* db = args.sums.dkey_bias + (std::int64_t(at.b) * shape.G + g) * shape.M + at.k0;
+  const std::int64_t line = (std::int64_t(c) * slots.B + at.b) * shape.G + g;
+  const float* db = args.sums.dkey_bias + line * shape.M + at.k0;
   const auto key = [&](int j, int piece) {
     return slots.keeps(at, j) ? centred(args.k, k + j * args.k.strides[2], centre, piece) : Eight{};
   };
   add(
-      Stretch{0, at.M}.part(part, args.part_keys),
+      Stretch{0, slots.looked_at(s, at, c)}.part(part, args.part_keys),
       [&](int j, int piece) {
         Eight x = key(j, piece);
         for (int i = 0; i < 8; ++i) x.x[i] *= -0.5f * db[j];
         return x;
       },
       key);
-  double* to = args.to.to + (slot * args.to.parts + part) * D * D;
-  FOCI_UNROLL
-  for (int i = 0; i < width / 2; ++i) {
-    const int d = 16 * rows + lane() / 4 + 8 * (i % 4 / 2),
-              e = i / 4 * 8 + 2 * (lane() % 4) + i % 2;
-    if (d < D && e < D) to[d * D + e] = double(args.of.c) * double(sums[i / 4][i % 4]);
-  }
+  write_outer<width>(args.to.to + (slot * args.to.parts + part) * D * D, sums, args.of.c, D);
 }
 
 }  // namespace
@@ -465,11 +504,13 @@ bool products_read(const Field& lines) {
 }
 
 void fold_products(const FullProducts& to, const Field& q, const Field& k, Stream stream) {
-  fill(to.largest, 0, sizeof(int) * to.sizes * std::size_t(to.slots.count()), stream);
+  const std::int64_t heads = std::int64_t(to.slots.shape.sequences) * to.slots.shape.G;
+  fill(to.largest, 0, sizeof(int) * to.sizes * std::size_t(heads), stream);
   const LineArgs queries{.of = to, .x = q}, keys{.of = to, .x = k};
   run_lines<Become::queries>("full metric: q'", queries, stream);
-  run_lines<Become::keys>("full metric: b", keys, stream);
-  const Grid grid{dim3(unsigned(parts(to.slots.count(), product_block))), dim3(product_block)};
+  to.slots.prefix ? fold_prefix(to, k, stream)
+                  : run_lines<Become::keys>("full metric: b", keys, stream);
+  const Grid grid{dim3(unsigned(parts(heads, product_block))), dim3(product_block)};
   launch("full metric: who multiplies", choose_products, grid, stream, to);
 }
 

@@ -167,19 +167,6 @@ __global__ void __launch_bounds__(product_threads) sum_moments(Moments to) {
   });
 }
 
-/// Masked keys of a tile that begins at key t become 0.
-template <class X, int threads>
-FOCI_DEVICE void forget_masked(Address tile, const Slots& slots, const Place& at, int t, int end) {
-  constexpr int pieces = X::width / 8;
-  for (int i = int(threadIdx.x); i < X::rows * pieces; i += threads) {
-    const int j = t + i / pieces;
-    if (j < end && !slots.keeps(at, j))
-      *reinterpret_cast<uint4*>(shared_memory() + tile + X::at(i / pieces, i % pieces)) =
-          make_uint4(0, 0, 0, 0);
-  }
-  __syncthreads();
-}
-
 /// sums += x'x over a tile of 64 keys, rows of sums from column 16 `rows` of x on; and `ones` the
 /// sums of those columns, the same in every row.
 template <DType type, int width>
@@ -236,7 +223,7 @@ __global__ void __launch_bounds__(2 * width) sum_moments_by_mma(Moments to) {
       column[16 * rows + 8 * (i / 2) + 2 * lane() + i % 2] = double(ones[i / 2][i % 2]);
   }
   __syncthreads();
-  const std::int64_t index = slots.slot(is.s, is.g, 0) * to.parts + is.part;
+  const std::int64_t index = slots.slot(is.s, is.g, is.c) * to.parts + is.part;
   const double share = found.n == 0 ? 0.0 : 1 / double(found.n);
   if (threadIdx.x == 0) to.part_count[index] = found.n;
   for (int d = int(threadIdx.x); d < D; d += 2 * width)
@@ -262,22 +249,34 @@ __global__ void __launch_bounds__(scan_threads) join_moments(Moments to) {
   const bool prefix = to.slots.prefix != 0;
   const int steps = prefix ? to.slots.chunks : to.parts;
   const std::int64_t first = std::int64_t(blockIdx.x) * steps, square = std::int64_t(D) * D;
+  constexpr int at_once = 8;  // read before the first of them is joined
   double n = 0, mean_d = 0, mean_e = 0, sum = 0;
-  for (int step = 0; step < steps; ++step) {
-    const std::int64_t part = first + step;
-    const double more = to.part_count[part];
-    if (more > 0) {
-      const double gap_d = to.part_mean[part * D + d] - mean_d;
-      const double gap_e = to.part_mean[part * D + e] - mean_e, share = more / (n + more);
-      if (to.scatter) sum += to.scatter[part * square + index] + gap_d * gap_e * n * share;
-      mean_d += share * gap_d, mean_e += share * gap_e;
-      n += more;
+  for (int begin = 0; begin < steps; begin += at_once) {
+    double counts[at_once], means_d[at_once], means_e[at_once], scatters[at_once];
+    FOCI_UNROLL
+    for (int i = 0; i < at_once; ++i) {
+      const std::int64_t part = first + (begin + i < steps ? begin + i : begin);
+      counts[i] = begin + i < steps ? to.part_count[part] : 0;
+      means_d[i] = to.part_mean[part * D + d], means_e[i] = to.part_mean[part * D + e];
+      scatters[i] = to.scatter ? to.scatter[part * square + index] : 0.0;
     }
-    if (!prefix && step + 1 < steps) continue;
-    const std::int64_t slot = prefix ? part : std::int64_t(blockIdx.x);
-    if (to.scatter) to.scatter[(prefix ? part : first) * square + index] = sum;
-    if (e == 0) to.mean[slot * D + d] = mean_d;
-    if (index == 0) to.count[slot] = int(n);
+    FOCI_UNROLL
+    for (int i = 0; i < at_once; ++i) {
+      const double more = counts[i];
+      if (more > 0) {
+        const double gap_d = means_d[i] - mean_d, gap_e = means_e[i] - mean_e;
+        const double share = more / (n + more);
+        sum += scatters[i] + gap_d * gap_e * n * share;
+        mean_d += share * gap_d, mean_e += share * gap_e;
+        n += more;
+      }
+      const int step = begin + i;
+      if (step >= steps || (!prefix && step + 1 < steps)) continue;
+      const std::int64_t slot = prefix ? first + step : std::int64_t(blockIdx.x);
+      if (to.scatter) to.scatter[(prefix ? slot : first) * square + index] = sum;
+      if (e == 0) to.mean[slot * D + d] = mean_d;
+      if (index == 0) to.count[slot] = int(n);
+    }
   }
 }
 

@@ -27,7 +27,7 @@ struct Moments {
   double* mean = nullptr;
 };
 void gather_moments(const Moments& to, Stream stream);
-/// The same without prefix over keys of 16 bits, D up to 128, on tensor cores: scatters are off by
+/// The same over keys of 16 bits, D up to 128, on tensor cores: scatters are off by
 /// some 2^-19 of the largest square of a key's numbers.
 void estimate_moments(const Moments& to, Stream stream);
 
@@ -47,8 +47,13 @@ struct Factors {
   float* centre = nullptr;  // (slots,D)
   double* lower = nullptr;  // (slots,D,D) L, where somebody asks
   double* inverse =
-      nullptr;           // (slots,D,D) L^-1, where somebody asks, or shared memory is too small
-  float* P = nullptr;    // (slots,D,D), where somebody asks
+      nullptr;         // (slots,D,D) L^-1, where somebody asks, or shared memory is too small
+  float* P = nullptr;  // (slots,D,D), where somebody asks
+  // invert(), where somebody asks: f16 (slots,D,D) lower triangular, c P = unit W'W, unit (slots).
+  // With it c P over unit in two parts of k's type, (slots,2,D,D), and times the centre, (slots,D).
+  std::uint16_t *narrow_W = nullptr, *P_parts = nullptr;
+  float *unit = nullptr, *moved = nullptr;
+  float c = 1;
   Field metric, status;  // written where present
 };
 void factor(const Factors& to, Stream stream);

@@ -3,26 +3,24 @@
 // or 32 of them, and walks over tiles of keys from the last that it sees to the
 // first. Scores, weights and o stay in registers; the keys and values of the
 // next tile are on their way while one is worked on. Queries that a metric folds are taken apart
-// into several 16-bit numbers, or into one where what that leaves over does not show.
-#include "cuda/softmax_mma.cuh"
+// into several 16-bit numbers, or into one where what that leaves over does not show. Along the
+// prefix of a full metric each half of a block has queries of one chunk, and biases of its own.
+#include "cuda/softmax_mma_block.cuh"
 
-#include "cuda/softmax_rest.cuh"
+#include <algorithm>
 
 namespace foci::cuda {
 namespace {
 
-struct ForwardArgs {
-  Shape shape;
-  Folded folded;
-  Rows to;
-  int tiles;  // of queries in the longest sequence
-};
-
 /// How a block goes about it.
 /// `folded`: 16-bit numbers that a query is made into, 0 where it is what keys meet.
-template <DType type_, int width_, bool biased_, bool statistics_, int folded_>
+/// `by_chunk`: halves of the block have chunks of their own; queries and keys are f16.
+template <DType type_, int width_, bool biased_, bool statistics_, int folded_,
+          bool by_chunk_ = false>
 struct Forward {
   static constexpr DType type = type_;
+  static constexpr bool by_chunk = by_chunk_;
+  static constexpr DType score_type = by_chunk ? DType::f16 : type;  // of q and k
   static constexpr int width = width_;
   static constexpr bool biased = biased_, statistics = statistics_;
   static constexpr int warps = 4, threads = warps * warp;
@@ -37,7 +35,8 @@ struct Forward {
   using K = Tile<keys, width>;  // and of values
   static constexpr Address q_at = 0, k_at = parts * Q::bytes, stage = 2 * K::bytes;
   static constexpr Address bias_at = k_at + 2 * stage;
-  static constexpr Address kept_at = bias_at + (biased ? 2 * keys * 4 : 0);
+  static constexpr int halves = by_chunk ? 2 : 1, half_rows = queries / halves;
+  static constexpr Address kept_at = bias_at + (biased ? 2 * halves * keys * 4 : 0);
   static constexpr std::size_t bytes = kept_at + (statistics ? 2 * keys * 4 : 0);
 
   using Scores = float[rows][keys / 8][4];
@@ -93,8 +92,8 @@ FOCI_DEVICE void score(typename F::Scores& s, Address q, Address k,
       F::K::template operands<false>(b, k_here, 16 * n);
       FOCI_UNROLL
       for (int m = 0; m < F::parts * F::rows; ++m) {
-        multiply<F::type>(s[m % F::rows][2 * n], a[m], b[0], b[1]);
-        multiply<F::type>(s[m % F::rows][2 * n + 1], a[m], b[2], b[3]);
+        multiply<F::score_type>(s[m % F::rows][2 * n], a[m], b[0], b[1]);
+        multiply<F::score_type>(s[m % F::rows][2 * n + 1], a[m], b[2], b[3]);
       }
     }
   }
@@ -333,28 +332,11 @@ FOCI_DEVICE void write_statistics(const Rows& to, RowState<F>& row, int m, int h
         best_at;
 }
 
-/// What a block works on.
-struct Block {
-  Place at;
-  int s, h, g, first;  // of its queries
-  float scale;         // c
-
-  FOCI_DEVICE Block(const ForwardArgs& args, int index, int queries) {
-    const Folded& folded = args.folded;
-    first = (args.tiles - 1 - index % args.tiles) * queries;  // causal: the longest first
-    h = index / args.tiles % args.shape.H;
-    g = args.shape.key_head(h);
-    s = index / args.tiles / args.shape.H;
-    at = args.shape.place(s);
-    scale = scale_of(folded, args.shape, s, g);
-  }
-};
-
 /// o and lse, o by way of the shared memory in which q was: whole pieces of 16
 /// bytes go out.
 template <class F>
 FOCI_DEVICE void finish(const ForwardArgs& args, RowState<F>& row, typename F::Sums& o) {
-  const Block block(args, block_index(), F::queries);
+  const Block block = Block::of<F>(args);
   const float unit = block.scale * log2_e;
   const int mine = int(threadIdx.x) / warp * 16 * F::rows;
   std::byte* memory = shared_memory() + F::q_at;
@@ -478,13 +460,34 @@ FOCI_DEVICE void see(typename F::Scores& s, RowState<F>& row, const ForwardArgs&
   hide<F>(s, reach);
 }
 
+/// Queries that are what keys meet, on their way.
+template <class F>
+FOCI_DEVICE void load_queries(const ForwardArgs& args, const Block& block) {
+  const Place& at = block.at;
+  if constexpr (F::by_chunk) {
+    load_halves<F>(args);
+  } else if constexpr (!F::folds) {
+    const Lines q = Lines::of(args.folded.q, at.b, block.h, at.q0, at.N, args.shape.D);
+    load_tile<typename F::Q, F::threads>(shared_address() + F::q_at, q, block.first);
+  }
+}
+
+/// The bias that this thread brings for tile t; none before the first.
+template <class F>
+FOCI_DEVICE KeyBias bias_of(const Folded& folded, const Block& block, int t) {
+  const int thread = int(threadIdx.x);
+  const bool has = F::biased && t >= 0 && thread < F::halves * F::keys;
+  const int j = has ? t * F::keys + thread % F::keys : -1;
+  return F::by_chunk ? KeyBias::of_chunk(folded, block.at, block.chunk, block.g, j)
+                     : KeyBias(folded, block.at, block.h, block.g, j);
+}
+
 /// Every tile of keys that the block's queries see.
 template <class F>
 FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& row,
                       typename F::Sums& o, float unit) {
   const Place& at = block.at;
   const Folded& folded = args.folded;
-  const Lines q = Lines::of(folded.q, at.b, block.h, at.q0, at.N, args.shape.D);
   const Lines k = Lines::of(folded.k, at.b, block.g, at.k0, at.M, args.shape.D);
   const Lines v = Lines::of(folded.v, at.b, block.g, at.k0, at.M, args.shape.E);
   const Address memory = shared_address();
@@ -492,10 +495,10 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
   auto* bias = reinterpret_cast<float*>(shared_memory() + F::bias_at);
   auto* kept = reinterpret_cast<float*>(shared_memory() + F::kept_at);
 
-  const int last_query = min(block.first + F::queries, at.N) - 1;
-  const int most = args.shape.reach(at, last_query);
-  const int all = args.shape.reach(at, block.first);  // the keys that every query sees
-  int tile = (most + F::keys - 1) / F::keys - 1;
+  const int half = F::by_chunk ? thread / (F::threads / F::halves) : 0;
+  // the keys that every query sees
+  const int all = args.shape.reach(at, block.first + half * F::half_rows);
+  int tile = (most_keys<F>(args, block, half) + F::keys - 1) / F::keys - 1;
   if (tile < 0) return;
 
   const auto load = [&](int t, int slot) {
@@ -504,15 +507,15 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
                                          t * F::keys);
   };
   const auto write_bias = [&](const KeyBias& from, int slot) {
-    if (thread >= F::keys) return;
-    bias[slot * F::keys + thread] = from.bias;
+    if (thread >= F::halves * F::keys) return;
+    bias[slot * F::halves * F::keys + thread] = from.bias;
     if (F::statistics) kept[slot * F::keys + thread] = from.kept;
   };
-  if (!F::folds) load_tile<typename F::Q, F::threads>(memory + F::q_at, q, block.first);
+  load_queries<F>(args, block);
   load(tile, 0);
   commit_copies();
   if constexpr (F::folds) fold_queries<F>(args, block);
-  if (F::biased) write_bias(KeyBias(folded, at, block.h, block.g, tile * F::keys + thread), 0);
+  if (F::biased) write_bias(bias_of<F>(folded, block, tile), 0);
 
   const Address q_mine = memory + F::q_at + F::Q::along() + mine * F::Q::panel * 2;
   const Address k_mine = memory + F::k_at + F::K::across();
@@ -525,12 +528,11 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
     const bool more = tile > 0;
     if (more) load(tile - 1, slot ^ 1);
     commit_copies();
-    const int next = F::biased && more && thread < F::keys ? (tile - 1) * F::keys + thread : -1;
-    KeyBias next_bias(folded, at, block.h, block.g, F::biased ? next : -1);
+    const KeyBias next_bias = bias_of<F>(folded, block, tile - 1);
     const Address stage = slot * F::stage;
     typename F::Scores s;
     score<F>(s, q_mine, k_mine + stage, q_held);
-    if (F::biased) add_bias<F>(s, bias + slot * F::keys, unit);
+    if (F::biased) add_bias<F>(s, bias + (slot * F::halves + half) * F::keys, unit);
     if (F::statistics || (tile + 1) * F::keys > all)
       see<F>(s, row, args, block, kept + slot * F::keys, tile * F::keys);
     weigh<F>(row, s, o, F::biased ? 1.0f : unit,
@@ -542,8 +544,8 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
 
 template <class F>
 __global__ void __launch_bounds__(F::threads) softmax_forward(ForwardArgs args) {
-  const Block block(args, block_index(), F::queries);
-  if (block.first >= block.at.N || is_left(args.folded, args.shape, block.s, block.g)) return;
+  const Block block = Block::of<F>(args);
+  if (!has_queries<F>(args) || is_left(args.folded, args.shape, block.s, block.g)) return;
   RowState<F> row;
   typename F::Sums o;
   FOCI_UNROLL
@@ -560,6 +562,19 @@ void launch_forward(ForwardArgs args, Stream stream) {
   const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
   launch("softmax_mma_forward", softmax_forward<F>, {dim3(unsigned(blocks)), F::threads, F::bytes},
          stream, args);
+}
+
+/// Along the prefix.
+template <DType type, int width>
+void launch_by_chunk(ForwardArgs args, Stream stream) {
+  using F = Forward<type, width, true, false, 0, true>;
+  static_assert(F::halves * F::keys == F::threads);
+  const int longest = std::min(args.folded.chunks, args.shape.longest_n);
+  args.rounds = int(parts(longest, F::half_rows));
+  args.tiles = int(parts(args.folded.most_chunks, 2)) * args.rounds;
+  const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
+  launch("softmax_mma_forward by chunk", softmax_forward<F>,
+         {dim3(unsigned(blocks)), F::threads, F::bytes}, stream, args);
 }
 
 template <DType type, int width>
@@ -581,6 +596,9 @@ void choose_forward(const ForwardArgs& args, Stream stream) {
 
 template <DType type>
 void choose_width(const ForwardArgs& args, Stream stream) {
+  if (args.folded.spans)
+    return args.shape.D <= 64 && args.shape.E <= 64 ? launch_by_chunk<type, 64>(args, stream)
+                                                    : launch_by_chunk<type, 128>(args, stream);
   switch (softmax_mma_width(args.shape.D, args.shape.E)) {
     case 16:
       return choose_forward<type, 16>(args, stream);
@@ -600,18 +618,21 @@ void choose_width(const ForwardArgs& args, Stream stream) {
 }  // namespace
 
 bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Field& o) {
-  const DType type = folded.k.dtype;
+  const DType type = folded.v.dtype;
   if (type != DType::bf16 && type != DType::f16) return false;
-  if (folded.score != Score::product || folded.spans || !(folded.scale > 0)) return false;
+  if (folded.score != Score::product || !(folded.scale > 0)) return false;
+  const DType keys = folded.spans ? DType::f16 : type;
   if (shape.longest_m < 2) return false;  // a lone weight is exactly 1, which here it nearly is
   for (const int width : {shape.D, shape.E}) {
     if (width % 8 != 0 || width < 8 || width > 256) return false;
   }
-  for (const Field* field : {&folded.k, &folded.v, &o}) {
+  if (folded.spans && (folded.q.dtype != keys || shape.D > 128 || shape.E > 128)) return false;
+  if (folded.k.dtype != keys || !in_pieces(folded.k)) return false;
+  for (const Field* field : {&folded.v, &o}) {
     if (field->dtype != type || !in_pieces(*field)) return false;
   }
   if (folded.m.data && (folded.m.dtype != DType::f32 || !in_pieces(folded.m))) return false;
-  return (folded.q.dtype == type || folded.q.dtype == DType::f32) && in_pieces(folded.q);
+  return (folded.q.dtype == keys || folded.q.dtype == DType::f32) && in_pieces(folded.q);
 }
 
 int softmax_mma_parts(const Shape& shape, const Folded& folded) {
@@ -622,7 +643,7 @@ int softmax_mma_parts(const Shape& shape, const Folded& folded) {
 
 void softmax_mma_forward(const Shape& shape, const Folded& folded, const Rows& to, Stream stream) {
   const ForwardArgs args{shape, folded, to, 0};
-  if (folded.k.dtype == DType::bf16) {
+  if (folded.v.dtype == DType::bf16) {
     choose_width<DType::bf16>(args, stream);
   } else {
     choose_width<DType::f16>(args, stream);

@@ -8,7 +8,8 @@ namespace foci::cuda {
 
 /// Whether softmax_mma_forward takes it: k, v and o of one 16-bit type, q of the same or f32,
 /// s = c (m q) . k + b with c above 0, D and E multiples of 8 up to 256, numbers side by side in
-/// rows aligned to 16 bytes. In f16 m q has to stay below 65504.
+/// rows aligned to 16 bytes. In f16 m q has to stay below 65504. Along the prefix of a full metric
+/// q and k are f16, D and E at most 128.
 bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Field& o);
 
 /// In how many 16-bit numbers queries that a metric folded meet the keys: 1 shows in lse and in
@@ -29,7 +30,8 @@ enum class Order { any, repeatable };
 /// folded, in up to `parts` 16-bit numbers each.
 class SoftmaxMmaScratch {
  public:
-  SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order, int parts = 0);
+  /// `chunks` of the longest sequence, along the prefix.
+  SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order, int parts = 0, int chunks = 0);
   float* dq() const { return dq_; }
   /// (B,H,N,D) 16 bits
   std::uint16_t* q(int part) const { return q_[part]; }
@@ -39,9 +41,11 @@ class SoftmaxMmaScratch {
   std::uint16_t* q_[2] = {};
 };
 
-/// dq, dk, dv and dkey_bias, those that are asked for; saved.delta is written first.
+/// dq, dk, dv and dkey_bias, those that are asked for; saved.delta is written first. Along the
+/// prefix of a full metric `k` has keys in v's type, dkey_bias is added to, and dq has Order::any.
 void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved& saved,
-                          const Sinks& to, const SoftmaxMmaScratch& scratch, Stream stream);
+                          const Sinks& to, const SoftmaxMmaScratch& scratch, Stream stream,
+                          const Field& k = {});
 
 /// Head sizes that have kernels of their own; others run in the next one, filled up with zeros.
 constexpr int softmax_mma_width(int D, int E) {

@@ -13,9 +13,11 @@ namespace {
 
 /// How a block goes about it: warps along keys and queries of the scores; along
 /// keys and columns of dk and dv; along queries and columns of dq.
-template <DType type_, int width_, bool biased_, Rest rest_>
+/// `by_chunk`: along the prefix tiles of queries have biases of their own; scores are of f16.
+template <DType type_, int width_, bool biased_, Rest rest_, bool by_chunk_ = false>
 struct Backward {
   static constexpr DType type = type_;
+  static constexpr bool by_chunk = by_chunk_;
   static constexpr int width = width_;
   static constexpr bool biased = biased_;
   static constexpr Rest rest = rest_;
@@ -31,9 +33,10 @@ struct Backward {
   using K = Tile<keys, width>;     // and of values
   using Q = Tile<queries, width>;  // and of d_o
   using P = Tile<keys, queries>;   // and of ds
-  static constexpr Address k_at = 0, v_at = K::bytes, q_at = 2 * K::bytes;
-  static constexpr Address stage =
-      (rest == Rest::always ? 3 : 2) * Q::bytes;  // q, d_o, what q's rounding left over
+  static constexpr Address k_at = 0, v_at = K::bytes, narrow_k_at = 2 * K::bytes;
+  static constexpr Address q_at = (by_chunk ? 3 : 2) * K::bytes;
+  // q, d_o, what q's rounding left over or q in f16
+  static constexpr Address stage = (rest == Rest::always || by_chunk ? 3 : 2) * Q::bytes;
   static constexpr Address ds_at = q_at + 2 * stage;
   static constexpr Address p_at = ds_at + P::bytes;
   static constexpr Address rows_at = p_at + (query_warps > 1 ? P::bytes : 0);  // lse and delta
@@ -52,7 +55,7 @@ struct Stand {
 };
 
 /// s += x y' over all columns: x (keys), y (queries)
-template <class B>
+template <class B, DType type = B::type>
 FOCI_DEVICE void add_cross(typename B::Scores& s, Address x, Address y) {
   FOCI_UNROLL
   for (int step = 0; step < B::width / 16; ++step) {
@@ -66,20 +69,20 @@ FOCI_DEVICE void add_cross(typename B::Scores& s, Address x, Address y) {
       B::Q::template operands<false>(b, y_here, 16 * n);
       FOCI_UNROLL
       for (int m = 0; m < B::rows; ++m) {
-        multiply<B::type>(s[m][2 * n], a[m], b[0], b[1]);
-        multiply<B::type>(s[m][2 * n + 1], a[m], b[2], b[3]);
+        multiply<type>(s[m][2 * n], a[m], b[0], b[1]);
+        multiply<type>(s[m][2 * n + 1], a[m], b[2], b[3]);
       }
     }
   }
 }
 
 /// s = x y'
-template <class B>
+template <class B, DType type = B::type>
 FOCI_DEVICE void cross(typename B::Scores& s, Address x, Address y) {
   FOCI_UNROLL
   for (int i = 0; i < B::rows * B::span / 2; ++i)
     s[i / (B::span / 2)][i / 4 % (B::span / 8)][i % 4] = 0;
-  add_cross<B>(s, x, y);
+  add_cross<B, type>(s, x, y);
 }
 
 /// s += x rest', rest what the rounding of queries from `first` on left over: x (keys)
@@ -255,7 +258,12 @@ FOCI_DEVICE void meet(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
     const int query = span + stand.part * B::span;
     const Address below = query * B::Q::panel * 2;
     typename B::Scores p, ds;
-    cross<B>(p, stand.memory + B::k_at + mine, q + B::Q::across() + below);
+    if constexpr (B::by_chunk) {
+      cross<B, DType::f16>(p, stand.memory + B::narrow_k_at + mine,
+                           q + 2 * B::Q::bytes + B::Q::across() + below);
+    } else {
+      cross<B>(p, stand.memory + B::k_at + mine, q + B::Q::across() + below);
+    }
     if constexpr (B::rest == Rest::always)
       add_cross<B>(p, stand.memory + B::k_at + mine, q + 2 * B::Q::bytes + B::Q::across() + below);
     if constexpr (B::rest == Rest::seldom) {
@@ -448,6 +456,66 @@ FOCI_DEVICE void walk(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
     write_dbias<B>(sums, args, block, stand, h);
 }
 
+/// The lane's share of a chunk's dbias, and it starts anew.
+template <class B>
+FOCI_DEVICE void add_dbias(KeySums<B>& sums, const GradientArgs& args, const KeyBlock& block,
+                           const Stand<B>& stand, int chunk) {
+  FOCI_UNROLL
+  for (int i = 0; i < 2 * B::rows; ++i) {
+    const float sum = quad_sum(sums.dbias[i / 2][i % 2]);
+    const int j = block.first + stand.key + 8 * i + lane() / 4;
+    if (lane() % 4 != 0 || j >= block.at.M) continue;
+    const Field& to = args.to.dkey_bias;
+    atomicAdd(static_cast<float*>(to.data) + to.offset(chunk, block.at.b, block.g, block.at.k0 + j),
+              sum);
+  }
+  sums.forget();
+}
+
+/// Every tile of queries along the prefix that sees the block's keys, of every head that shares
+/// them.
+template <class B>
+FOCI_DEVICE void walk_by_chunk(KeySums<B>& sums, const GradientArgs& args, const KeyBlock& block,
+                               const Stand<B>& stand) {
+  const auto load = [&](const ChunkCursor& of, int slot) {
+    Place at = block.at;
+    at.N = of.done() ? 0 : of.end;
+    const Address to = stand.memory + B::q_at + slot * B::stage;
+    const auto copy = [&](int part, const Field& from, int width) {
+      load_tile<typename B::Q, B::threads>(
+          to + part * B::Q::bytes, Lines::of(from, at.b, of.h, at.q0, at.N, width), of.from);
+    };
+    if (!of.done()) {
+      copy(0, args.q, args.shape.D);
+      copy(1, args.saved.d_o, args.shape.E);
+      copy(2, args.q_rest, args.shape.D);
+    }
+    commit_copies();
+    return RowFacts<B>(args, at, of.h, of.from);
+  };
+  ChunkCursor now(args, block);
+  load(now, 0).write(0);
+  for (int slot = 0; !now.done(); slot ^= 1) {
+    FOCI_UNROLL
+    for (int i = 0; i < 2 * B::rows; ++i)
+      sums.bias[i / 2][i % 2] = KeyBias::of_chunk(args.folded, block.at, now.chunk, block.g,
+                                                  block.first + stand.key + 8 * i + lane() / 4)
+                                    .bias;
+    await_copies<0>();
+    __syncthreads();
+    const int h = now.h, chunk = now.chunk, from = now.from;
+    now.advance();
+    const RowFacts<B> next = load(now, slot ^ 1);
+    meet<B>(sums, args, block, stand, slot, h, from);
+    next.write(slot ^ 1);
+    __syncthreads();
+    if constexpr (B::query_warps > 1) share<B>(sums, stand, slot);
+    const int tile = from / B::queries + chunk;
+    if (args.dq) add_dq<B>(args.dq + dq_tile_at(args, block.s, h, tile), stand);
+    add_dbias<B>(sums, args, block, stand, chunk);
+  }
+}
+
 template <class B>
 __global__ void __launch_bounds__(B::threads) softmax_backward(GradientArgs args) {
   const KeyBlock block(args, block_index(), B::keys);
@@ -458,91 +526,23 @@ __global__ void __launch_bounds__(B::threads) softmax_backward(GradientArgs args
         stand.memory + to, Lines::of(from, block.at.b, block.g, block.at.k0, block.at.M, width),
         block.first);
   };
-  load(B::k_at, args.folded.k, args.shape.D);
+  load(B::k_at, B::by_chunk ? args.k : args.folded.k, args.shape.D);
   load(B::v_at, args.folded.v, args.shape.E);
+  if (B::by_chunk) load(B::narrow_k_at, args.folded.k, args.shape.D);
   commit_copies();
   KeySums<B> sums;
-  walk<B>(sums, args, block, stand);
+  if constexpr (B::by_chunk) {
+    walk_by_chunk<B>(sums, args, block, stand);
+  } else {
+    walk<B>(sums, args, block, stand);
+  }
   write_sums<B>(args.to.dk, sums.dk, block, stand, block.scale, args.shape.D);
   write_sums<B>(args.to.dv, sums.dv, block, stand, 1, args.shape.E);
 }
 
-/// What a row is told before the products: delta = d_o . o, and its query made into what keys meet.
-/// A piece of 16 bytes a thread, neighbouring lanes a row.
-struct RowArgs {
-  GradientArgs all;
-  Field q[2];  // where the parts of queries go; absent: nowhere
-  int lanes;   // of a row, a power of 2
-  int has_delta;
-};
-
-constexpr int row_threads = 256;
-
-template <DType type>
-FOCI_DEVICE void write_query(const RowArgs& args, const Place& at, int s, int h, int i, int piece) {
-  float x[1][8];
-  QueryPiece(args.all.folded, args.all.shape, at, s, h).load<1>(x, {i}, {piece});
-  uint4 words[2];
-  split<type, 2>(words, x[0]);
-  FOCI_UNROLL
-  for (int part = 0; part < 2 && args.q[part]; ++part) {
-    auto* to = static_cast<std::uint16_t*>(args.q[part].data);
-    *reinterpret_cast<uint4*>(to + args.q[part].offset(at.b, h, at.q0 + i, 8 * piece)) =
-        words[part];
-  }
-}
-
-FOCI_DEVICE float delta_piece(const Saved& saved, const Place& at, int h, int i, int piece) {
-  const std::int64_t in_o[] = {saved.o.offset(at.b, h, at.q0 + i, 8 * piece)};
-  const std::int64_t in_d_o[] = {saved.d_o.offset(at.b, h, at.q0 + i, 8 * piece)};
-  float o[1][8], d_o[1][8], sum = 0;
-  load_runs<8, 1>(o, saved.o, in_o);
-  load_runs<8, 1>(d_o, saved.d_o, in_d_o);
-  FOCI_UNROLL
-  for (int n = 0; n < 8; ++n) sum = fmaf(o[0][n], d_o[0][n], sum);
-  return sum;
-}
-
-template <DType type>
-__global__ void __launch_bounds__(row_threads) softmax_rows(RowArgs args) {
-  const Shape& shape = args.all.shape;
-  const int index = int(blockIdx.x), tile = index % args.all.tiles;
-  const int h = index / args.all.tiles % shape.H, s = index / args.all.tiles / shape.H;
-  const Place at = shape.place(s);
-  const int i = tile * (row_threads / args.lanes) + int(threadIdx.x) / args.lanes;
-  const int piece = int(threadIdx.x) % args.lanes;
-  if (args.q[0] && i < at.N && 8 * piece < shape.D) write_query<type>(args, at, s, h, i, piece);
-  if (!args.has_delta) return;
-  float sum = i < at.N && 8 * piece < shape.E ? delta_piece(args.all.saved, at, h, i, piece) : 0.0f;
-  for (int step = 1; step < args.lanes; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (i < at.N && piece == 0) args.all.saved.delta[delta_at(shape, at, h, at.q0 + i)] = sum;
-}
-
-/// dq from its sums: a block a tile of queries.
-__global__ void __launch_bounds__(256) softmax_dq(GradientArgs args) {
-  const Shape& shape = args.shape;
-  const int index = int(blockIdx.x), tile = index % args.tiles, h = index / args.tiles % shape.H;
-  const int s = index / args.tiles / shape.H, first = tile * args.queries;
-  const Place at = shape.place(s);
-  if (is_left(args.folded, shape, s, shape.key_head(h))) return;
-  const float scale = scale_of(args.folded, shape, s, shape.key_head(h));
-  const float* from = args.dq + dq_tile_at(args, s, h, tile);
-  const int pairs = shape.D / 2;
-  for (int i = int(threadIdx.x); i < args.queries * pairs; i += 256) {
-    const int r = i / pairs, column = i % pairs * 2;
-    if (first + r >= at.N) break;
-    const int at_block = (r / 16 * (args.width / 8) + column / 8) * 128;
-    const int at_lane = (r % 8 * 4 + column % 8 / 2) * 4 + r % 16 / 8 * 2;
-    const float2 x = *reinterpret_cast<const float2*>(from + at_block + at_lane);
-    const float2 by = dq_factor(args, s, h, at.q0 + first + r, column, scale);
-    store_pair(args.to.dq, args.to.dq.offset(at.b, h, at.q0 + first + r, column), by.x * x.x,
-               by.y * x.y);
-  }
-}
-
-template <DType type, int width, bool biased, Rest rest>
+template <DType type, int width, bool biased, Rest rest, bool by_chunk = false>
 void launch_backward(GradientArgs args, Stream stream) {
-  using B = Backward<type, width, biased, rest>;
+  using B = Backward<type, width, biased, rest, by_chunk>;
   args.tiles = int(parts(args.shape.longest_m, B::keys));
   const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.G * args.shape.sequences;
   launch("softmax_mma_backward", softmax_backward<B>,
@@ -565,6 +565,9 @@ void choose_backward(const GradientArgs& args, Stream stream) {
 
 template <DType type>
 void choose_width(const GradientArgs& args, Stream stream) {
+  if (args.folded.spans)
+    return args.width == 64 ? launch_backward<type, 64, true, Rest::none, true>(args, stream)
+                            : launch_backward<type, 128, true, Rest::none, true>(args, stream);
   switch (args.width) {
     case 16:
       return choose_backward<type, 16>(args, stream);
@@ -584,90 +587,80 @@ void choose_width(const GradientArgs& args, Stream stream) {
 /// Whether sequences are packed; where sizes are only counted there are no offsets yet.
 bool may_be_packed(const Shape& shape) { return shape.q_offsets || shape.N != shape.longest_n; }
 
-/// Tiles of queries that dq has room for, of one head.
-std::int64_t dq_tiles(const Shape& shape) {
-  const int queries = accumulated_queries(softmax_mma_width(shape.D, shape.E));
-  const std::int64_t packed = shape.N / queries + shape.sequences;
-  if (may_be_packed(shape)) return packed;
-  return std::max(parts(shape.N, queries) * shape.sequences, packed);
-}
-
-std::size_t dq_room(const Shape& shape) {
+/// Columns that kernels have; along the prefix there are two.
+int width_of(const Shape& shape, int chunks) {
   const int width = softmax_mma_width(shape.D, shape.E);
-  return std::size_t(dq_tiles(shape)) * shape.H * accumulated_queries(width) * width;
+  return chunks == 0 ? width : width <= 64 ? 64 : 128;
 }
 
-/// Room for queries, (B,H,N,D) row by row.
-Field query_room(const Shape& shape, DType dtype, std::uint16_t* data) {
-  Field field;
-  field.data = data;
-  field.dtype = dtype;
-  field.strides[0] = std::int64_t(shape.H) * shape.N * shape.D;
-  field.strides[1] = std::int64_t(shape.N) * shape.D;
-  field.strides[2] = shape.D;
-  field.strides[3] = 1;
-  return field;
+/// Tiles of queries that dq has room for, of one head.
+std::int64_t dq_tiles(const Shape& shape, int chunks) {
+  const int queries = accumulated_queries(width_of(shape, chunks));
+  const std::int64_t more = std::int64_t(shape.sequences) * chunks;
+  const std::int64_t packed = shape.N / queries + shape.sequences + more;
+  if (may_be_packed(shape)) return packed;
+  return std::max(parts(shape.N, queries) * shape.sequences + more, packed);
 }
 
-/// delta, and queries that a metric folded, in one launch where both are wanted so.
-void prepare_rows(GradientArgs& args, const SoftmaxMmaScratch& scratch, bool has_delta,
-                  Stream stream) {
-  const Shape& shape = args.shape;
-  const DType type = args.folded.k.dtype;
-  RowArgs rows{args, {}, 1, has_delta};
-  const bool folds = has_lines(args.folded);
-  args.q = args.folded.q;
-  if (folds) args.q = rows.q[0] = query_room(shape, type, scratch.q(0));
-  if (folds && softmax_mma_parts(shape, args.folded) == 2)
-    args.q_rest = rows.q[1] = query_room(shape, type, scratch.q(1));
-  if (!folds && !has_delta) return;
-  const int pieces = std::max(folds ? shape.D : 8, has_delta ? shape.E : 8) / 8;
-  while (rows.lanes < pieces) rows.lanes *= 2;
-  rows.all.tiles = int(parts(shape.longest_n, row_threads / rows.lanes));
-  const std::int64_t blocks = std::int64_t(rows.all.tiles) * shape.H * shape.sequences;
-  launch("softmax_rows", type == DType::bf16 ? softmax_rows<DType::bf16> : softmax_rows<DType::f16>,
-         {dim3(unsigned(blocks)), row_threads}, stream, rows);
+std::size_t dq_room(const Shape& shape, int chunks) {
+  const int width = width_of(shape, chunks);
+  return std::size_t(dq_tiles(shape, chunks)) * shape.H * accumulated_queries(width) * width;
+}
+
+/// Whether a block along the prefix fits into the shared memory of the current GPU.
+bool fits(const Shape& shape) {
+#ifdef FOCI_EMULATED
+  static_cast<void>(shape);
+  return true;
+#else
+  using Narrow = Backward<DType::bf16, 64, true, Rest::none, true>;
+  using Wide = Backward<DType::bf16, 128, true, Rest::none, true>;
+  int device = 0, most = 0;
+  expect_success(cudaGetDevice(&device), "asking for the current device");
+  expect_success(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                 "asking for its shared memory");
+  return std::size_t(most) >= (width_of(shape, 1) == 64 ? Narrow::bytes : Wide::bytes);
+#endif
 }
 
 }  // namespace
 
-SoftmaxMmaScratch::SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order, int parts) {
-  if (order == Order::any) dq_ = arena.take<float>(dq_room(shape)).data();
+SoftmaxMmaScratch::SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order, int parts,
+                                     int chunks) {
+  if (order == Order::any) dq_ = arena.take<float>(dq_room(shape, chunks)).data();
   const int batch = may_be_packed(shape) ? 1 : shape.sequences;
   for (int part = 0; part < parts; ++part)
     q_[part] = arena.take<std::uint16_t>(batch, shape.H, shape.N, shape.D).data();
 }
 
 bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Saved& saved) {
+  if (folded.spans && !fits(shape)) return false;
   return softmax_mma_serves(shape, folded, saved.d_o) && softmax_mma_serves(shape, folded, saved.o);
 }
 
 void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved& saved,
-                          const Sinks& to, const SoftmaxMmaScratch& scratch, Stream stream) {
-  GradientArgs args{.shape = shape, .folded = folded, .saved = saved, .to = to};
-  args.width = softmax_mma_width(shape.D, shape.E);
+                          const Sinks& to, const SoftmaxMmaScratch& scratch, Stream stream,
+                          const Field& k) {
+  GradientArgs args{.shape = shape, .folded = folded, .k = k, .saved = saved, .to = to};
+  const int chunks = folded.spans ? folded.most_chunks : 0;
+  args.width = width_of(shape, chunks);
   args.queries = accumulated_queries(args.width);
-  args.dq_tiles = dq_tiles(shape);
+  args.dq_tiles = dq_tiles(shape, chunks);
   if (to.dq.data) args.dq = scratch.dq();
   // o carries the rounding of its weights, which shows in gradients of few keys and of a float
   // bias; one beside float lines of queries goes into 16-bit gradients.
-  const bool exact = shape.longest_m <= 128 || (to.dkey_bias.data && folded.q.dtype != DType::f32);
-  prepare_rows(args, scratch, !exact, stream);
+  const bool own_bias = to.dkey_bias.data && folded.q.dtype != DType::f32 && !folded.spans;
+  const bool exact = shape.longest_m <= 128 || own_bias;
+  softmax_mma_rows(args, scratch, !exact, stream);
   if (exact) softmax_mma_deltas(args, stream);
-  if (args.dq) fill(args.dq, 0, dq_room(shape) * sizeof(float), stream);
-  if (folded.k.dtype == DType::bf16) {
+  if (args.dq) fill(args.dq, 0, dq_room(shape, chunks) * sizeof(float), stream);
+  if (folded.v.dtype == DType::bf16) {
     choose_width<DType::bf16>(args, stream);
   } else {
     choose_width<DType::f16>(args, stream);
   }
   if (!to.dq.data) return;
   args.dq ? softmax_mma_gather(args, stream) : softmax_mma_queries(args, stream);
-}
-
-void softmax_mma_gather(GradientArgs args, Stream stream) {
-  args.tiles = int(parts(args.shape.longest_n, args.queries));
-  const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
-  launch("softmax_dq", softmax_dq, {dim3(unsigned(blocks)), 256}, stream, args);
 }
 
 }  // namespace foci::cuda

@@ -12,6 +12,7 @@ struct GradientArgs {
   Folded folded;      // as it was given
   Field q = {};       // (B,H,N,D) what keys meet: q of folded, or m in it and rounded to 16 bits
   Field q_rest = {};  // (B,H,N,D) what that rounding left over, in 16 bits, where it always shows
+  Field k = {};       // along the prefix: keys of v's type; those of folded, and q_rest, are f16
   Saved saved;
   Sinks to;
   float* dq =
@@ -28,9 +29,11 @@ constexpr int accumulated_queries(int width) { return width <= 128 ? 64 : 32; }
 /// Packed sequences begin at a tile of their own, which leaves at most one more a sequence.
 FOCI_DEVICE std::int64_t dq_tile_at(const GradientArgs& args, int s, int h, int tile) {
   const Shape& shape = args.shape;
-  const std::int64_t before = shape.q_offsets
-                                  ? shape.q_offsets[s] / args.queries + s
-                                  : std::int64_t(s) * ((shape.N + args.queries - 1) / args.queries);
+  // Chunks begin at one of their own as well: tiles are counted from / queries + chunk.
+  const int chunks = args.folded.spans ? args.folded.most_chunks : 0, more = s * chunks;
+  const std::int64_t before =
+      shape.q_offsets ? shape.q_offsets[s] / args.queries + s + more
+                      : std::int64_t(s) * ((shape.N + args.queries - 1) / args.queries) + more;
   return (h * args.dq_tiles + before + tile) * (args.queries * args.width);
 }
 
@@ -82,6 +85,56 @@ struct KeyBlock {
   }
 };
 
+/// Tiles of queries along the prefix that see a key, none of two chunks, for every head that shares
+/// it: queries from `from` on, which end before `end`.
+struct ChunkCursor {
+  const Folded& folded;
+  int s, seen_from, queries;
+  int h, last_head;  // h == last_head: no more
+  int chunk = 0, from = 0, end = 0;
+
+  FOCI_DEVICE ChunkCursor(const GradientArgs& args, const KeyBlock& block)
+      : folded(args.folded),
+        s(block.s),
+        seen_from(max(block.first - block.at.first_seen, 0)),
+        queries(args.queries),
+        h(block.g * (args.shape.H / args.shape.G)),
+        last_head(h + args.shape.H / args.shape.G) {
+    begin();
+  }
+  FOCI_DEVICE bool done() const { return h == last_head; }
+  FOCI_DEVICE void advance() {
+    from += queries;
+    find();
+  }
+
+ private:
+  /// The first chunk that ends behind the first query.
+  FOCI_DEVICE void begin() {
+    const int* ends = folded.spans + std::int64_t(s) * (folded.most_chunks + 1) + 1;
+    int low = 0, high = folded.most_chunks;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      ends[middle] > seen_from ? high = middle : low = middle + 1;
+    }
+    chunk = low;
+    const ChunkSpan span(folded, s, chunk);
+    from = span.begin + max(seen_from - span.begin, 0) / queries * queries;
+    end = span.end;
+    if (chunk == folded.most_chunks) h = last_head;
+  }
+  FOCI_DEVICE void find() {
+    while (from >= end) {
+      if (++chunk == folded.most_chunks) {
+        if (++h < last_head) begin();
+        return;
+      }
+      const ChunkSpan span(folded, s, chunk);
+      from = span.begin, end = span.end;
+    }
+  }
+};
+
 /// to[0..3] += x, in any order with others.
 FOCI_DEVICE void add_four(float* to, const float (&x)[4]) {
 #if defined(FOCI_EMULATED) || __CUDA_ARCH__ < 900
@@ -108,6 +161,9 @@ FOCI_DEVICE void store_pair(const Field& to, std::int64_t at, float x, float y) 
   }
 }
 
+/// delta, and queries that a metric folded, in one launch where both are wanted so.
+void softmax_mma_rows(GradientArgs& args, const SoftmaxMmaScratch& scratch, bool has_delta,
+                      Stream stream);
 /// saved.delta from weights and values as the other kernels make them.
 void softmax_mma_deltas(const GradientArgs& args, Stream stream);
 /// dq from its sums, which blocks of keys have added to.

@@ -42,6 +42,16 @@ inline bool has_lines(const Folded& folded) {
   return folded.m.data || folded.q.dtype != folded.k.dtype;
 }
 
+/// Queries [begin, end) of a chunk; none beyond the last.
+struct ChunkSpan {
+  int begin = 0, end = 0;
+  FOCI_DEVICE ChunkSpan(const Folded& folded, int s, int chunk) {
+    if (chunk >= folded.most_chunks) return;
+    const int* spans = folded.spans + std::int64_t(s) * (folded.most_chunks + 1) + chunk;
+    begin = spans[0], end = spans[1];
+  }
+};
+
 /// Some queries' numbers 8 piece .. 8 piece + 7 as keys meet them: q, times m where there is one.
 struct QueryPiece {
   const Folded& folded;
@@ -97,13 +107,28 @@ struct KeyBias {
   float kept = 0;
 
   FOCI_DEVICE KeyBias(const Folded& folded, const Place& at, int h, int g, int j) {
-    if (j < 0 || j >= at.M) return;
-    const Field& mask = folded.key_mask;
-    if (mask && !static_cast<const std::uint8_t*>(mask.data)[mask.offset(at.b, at.k0 + j)]) return;
-    kept = 1;
+    if (!look(folded, at, j)) return;
     bias = folded.key_bias
                ? log2_e * folded.key_bias.load(at.b, folded.key_head_bias ? g : h, at.k0 + j)
                : 0.0f;
+  }
+  /// Along the prefix, where every chunk of queries has biases of its own.
+  static FOCI_DEVICE KeyBias of_chunk(const Folded& folded, const Place& at, int chunk, int g,
+                                      int j) {
+    KeyBias to;
+    if (to.look(folded, at, j)) to.bias = log2_e * folded.key_bias.load(chunk, at.b, g, at.k0 + j);
+    return to;
+  }
+
+ private:
+  KeyBias() = default;
+  FOCI_DEVICE bool look(const Folded& folded, const Place& at, int j) {
+    if (j < 0 || j >= at.M) return false;
+    const Field& mask = folded.key_mask;
+    if (mask && !static_cast<const std::uint8_t*>(mask.data)[mask.offset(at.b, at.k0 + j)])
+      return false;
+    kept = 1;
+    return true;
   }
 };
 

@@ -4,6 +4,7 @@
 // tokens, a warp to 16 rows of sums.
 #pragma once
 
+#include "cuda/full_slots.cuh"
 #include "cuda/mma.cuh"
 
 namespace foci::cuda {
@@ -44,6 +45,19 @@ FOCI_DEVICE void fill_rounded(Address tile, const F& eight) {
     *reinterpret_cast<uint4*>(shared_memory() + tile + T::at(i / pieces, i % pieces)) =
         make_uint4(words[0], words[1], words[2], words[3]);
   }
+}
+
+/// Masked keys of a tile that begins at key t become 0.
+template <class X, int threads>
+FOCI_DEVICE void forget_masked(Address tile, const Slots& slots, const Place& at, int t, int end) {
+  constexpr int pieces = X::width / 8;
+  for (int i = int(threadIdx.x); i < X::rows * pieces; i += threads) {
+    const int j = t + i / pieces;
+    if (j < end && !slots.keeps(at, j))
+      *reinterpret_cast<uint4*>(shared_memory() + tile + X::at(i / pieces, i % pieces)) =
+          make_uint4(0, 0, 0, 0);
+  }
+  __syncthreads();
 }
 
 /// Both parts of a tile: the high ones, then the low ones.

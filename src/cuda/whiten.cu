@@ -160,10 +160,18 @@ int tiles_of(const LineSet& lines) {
   return std::max(product_tiles(tokens), 1);
 }
 
-Grid grid_of(const LineSet& lines, int chunks) {
+/// Where heads may have no lines, no more blocks than keep a large GPU busy.
+int whitened_tiles(const LineSet& lines) {
+  constexpr std::int64_t enough_blocks = 528;
+  if (!lines.slots.by_mma) return tiles_of(lines);
+  const std::int64_t heads = std::int64_t(lines.slots.shape.sequences) * lines.heads();
+  const std::int64_t wanted = parts(enough_blocks, std::max<std::int64_t>(heads * lines.chunks, 1));
+  return int(std::min<std::int64_t>(tiles_of(lines), wanted));
+}
+
+Grid grid_of(const LineSet& lines, int chunks, int tiles) {
   const Shape& shape = lines.slots.shape;
-  const std::int64_t blocks =
-      std::int64_t(shape.sequences) * lines.heads() * chunks * tiles_of(lines);
+  const std::int64_t blocks = std::int64_t(shape.sequences) * lines.heads() * chunks * tiles;
   return {{unsigned(blocks), unsigned(product_tiles(shape.D))}, {product_threads}};
 }
 
@@ -171,44 +179,49 @@ struct CopyArgs {
   const float* from;
   Field to;
   int sizes[4];
-  std::int64_t count;
+  std::int64_t count;  // of runs
+  int run;             // neighbours that a thread copies
 };
 
 __global__ void __launch_bounds__(product_threads) copy_numbers(CopyArgs args) {
   const std::int64_t index = std::int64_t(blockIdx.x) * product_threads + threadIdx.x;
   if (index >= args.count) return;
-  std::int64_t rest = index, at = 0;
+  std::int64_t rest = index * args.run, at = 0;
   for (int axis = 3; axis >= 0; --axis) {
     at += rest % args.sizes[axis] * args.to.strides[axis];
     rest /= args.sizes[axis];
   }
-  args.to.store_at(at, args.from ? args.from[index] : 0.0f);
+  for (int i = 0; i < args.run; ++i)
+    args.to.store_at(at + i * args.to.strides[3], args.from ? args.from[index * args.run + i] : 0);
 }
 
 }  // namespace
 
 void whiten(float* z, const Field& x, const LineSet& lines, Stream stream) {
+  const int tiles = whitened_tiles(lines);
   launch("full metric: lines", few(lines) ? whiten_tile<double> : whiten_tile<float>,
-         grid_of(lines, lines.chunks), stream, WhitenArgs{lines, x, z, tiles_of(lines)});
+         grid_of(lines, lines.chunks, tiles), stream, WhitenArgs{lines, x, z, tiles});
 }
 
 void unwhiten_queries(const Field& dq, const float* dz, const LineSet& lines, Stream stream) {
   launch("full metric: dq", few(lines) ? unwhiten_query_tile<double> : unwhiten_query_tile<float>,
-         grid_of(lines, lines.chunks), stream,
+         grid_of(lines, lines.chunks, tiles_of(lines)), stream,
          UnwhitenArgs{lines, dz, dq, nullptr, 0, tiles_of(lines)});
 }
 
 void unwhiten_keys(float* dk, bool adds, const float* dz, const LineSet& lines, Stream stream) {
   launch("full metric: dk", few(lines) ? unwhiten_key_tile<double> : unwhiten_key_tile<float>,
-         grid_of(lines, 1), stream, UnwhitenArgs{lines, dz, {}, dk, int(adds), tiles_of(lines)});
+         grid_of(lines, 1, tiles_of(lines)), stream,
+         UnwhitenArgs{lines, dz, {}, dk, int(adds), tiles_of(lines)});
 }
 
 void copy_out(const View& to, const float* from, Stream stream) {
-  CopyArgs args{from, Field(to), {1, 1, 1, 1}, 1};
+  CopyArgs args{from, Field(to), {1, 1, 1, 1}, 1, to.rank == 4 && to.shape[3] % 4 == 0 ? 4 : 1};
   for (int axis = 0; axis < to.rank; ++axis) {
     args.sizes[axis] = int(to.shape[axis]);
     args.count *= to.shape[axis];
   }
+  args.count /= args.run;
   launch("full metric: copy", copy_numbers,
          {{unsigned(parts(args.count, product_threads))}, {product_threads}}, stream, args);
 }

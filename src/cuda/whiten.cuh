@@ -60,6 +60,7 @@ struct MetricGradient {
   metric::Shrinkage shrink;
   const int* count = nullptr;    // (slots)
   const double* mean = nullptr;  // (slots,D)
+  int formed = 0;                // A and shift of heads whose scores are products are there
   double* shift = nullptr;       // (slots,D) A (mean - the mean of the last chunk)
   double* room = nullptr;        // (gradient_blocks,D,D); (slots,D,D) where scores are products
 };

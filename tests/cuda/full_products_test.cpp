@@ -53,12 +53,14 @@ TEST(FullProducts, serve_where_they_suffice) {
 }
 
 /// A call as training makes it: o and lse for the way back, then gradients.
-void train(Made& made, Options how, Backend backend) {
+void train(Made& made, Options how, Backend backend, bool deterministic) {
   how.backend = backend;
   const Case& c = made.c;
   const Inputs from = made.inputs();
   std::vector<std::byte> memory(need(from, how, 1).workspace);
-  const Call call{.workspace = memory, .lse_for_backward = backend == Backend::cuda};
+  const Call call{.workspace = memory,
+                  .deterministic = deterministic,
+                  .lse_for_backward = backend == Backend::cuda};
   Outputs to;
   to.o = made.fresh("o", {c.B, c.H, c.N, c.E}, made.dtype);
   Tensor lse(made.dtype == DType::f64 ? DType::f64 : DType::f32, {c.B, c.H, c.N});
@@ -67,7 +69,7 @@ void train(Made& made, Options how, Backend backend) {
   attend_backward(gradients_of(made, from, how, false), from, to, how, call);
 }
 
-void expect_training(const Multiplied& of, const Case& c, DType dtype) {
+void expect_training(const Multiplied& of, const Case& c, DType dtype, bool deterministic = true) {
   Rule rule;
   for (std::uint64_t seed = 1; seed <= 4 && (seed <= 1 || !rule.holds()); ++seed) {
     Three three(c, dtype, 1, seed);
@@ -77,9 +79,9 @@ void expect_training(const Multiplied& of, const Case& c, DType dtype) {
       three.share(name);
     if (three.ours.find("metric"))
       three.exact.put("metric", Tensor::copy(three.ours["metric"], DType::f32));
-    train(three.ours, of.how, Backend::cuda);
-    train(three.naive, of.how, Backend::ref);
-    train(three.exact, of.how, Backend::ref);
+    train(three.ours, of.how, Backend::cuda, deterministic);
+    train(three.naive, of.how, Backend::ref, deterministic);
+    train(three.exact, of.how, Backend::ref, deterministic);
     rule.add(three.ours, three.naive, three.exact);
   }
   rule.expect(std::string(of.name) + " " + c.name);
@@ -103,6 +105,27 @@ TEST(FullProducts, go_through_the_backend) {
       expect_training(of, {"wide", 1, 1, 1, 64, 520, 64, 64}, dtype);
     expect_training({"raw", {.metric = raw}, 1, 0, true}, {"odd", 1, 2, 1, 20, 520, 72, 40}, dtype);
   }
+}
+
+/// Every chunk its own metric: whole blocks, a mask that makes chunks long and a cache before, and
+/// keys that are left to lines. dq in any order is what tensor cores have there.
+TEST(FullProducts, go_along_the_prefix) {
+  KeyCovariance own{.scope = Scope::prefix}, often = own;
+  often.period = 24;
+  const Options whole{.metric = own, .causal = true};
+  Options short_chunks = whole, detached = whole;
+  short_chunks.metric = often;
+  detached.metric_grad = MetricGrad::detached;
+  for (const DType dtype : {DType::bf16, DType::f16})
+    expect_training({"prefix", whole, 1, 0, true}, {"narrow", 1, 2, 1, 70, 520, 16, 16}, dtype,
+                    false);
+  const DType bf16 = DType::bf16;
+  expect_training({"detached", detached, 4, 0.5, true},
+                  {"holes", 2, 2, 2, 20, 530, 24, 16, Masked::holes}, bf16, false);
+  expect_training({"period 24", short_chunks, 1, 0, true}, {"wide", 1, 1, 1, 30, 520, 72, 40}, bf16,
+                  false);
+  expect_training({"far", whole, 1, 100, false}, {"left to lines", 1, 1, 1, 10, 520, 16, 16}, bf16,
+                  false);
 }
 
 }  // namespace
