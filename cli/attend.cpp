@@ -28,13 +28,14 @@ struct Done {
   std::map<std::string, Tensor> tensors;
 };
 
-/// The mean of the finite values, NaN when there are none.
-double mean_of(const Tensor& tensor) {
+/// Over the rows that see a key and are finite, NaN when there are none.
+double mean_of(const Done& done, const char* name) {
+  const auto values = done.tensors.at(name).values(), seen = done.tensors.at("largest_at").values();
   double sum = 0;
   std::int64_t count = 0;
-  for (const double x : tensor.values()) {
-    if (!std::isfinite(x)) continue;
-    sum += x;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i]) || seen[i] < 0) continue;
+    sum += values[i];
     ++count;
   }
   return count == 0 ? std::nan("") : sum / double(count);
@@ -54,22 +55,6 @@ void compute(Done& done, const Problem& problem, const Common& common) {
   done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   done.threads = threads.threads();
   done.sizes = problem.sizes();
-}
-
-/// Says how many rows of o are not all numbers: usually NaN in q, which stays in its own row.
-void remark_on_numbers(Remarks& remarks, const Done& done) {
-  const std::int64_t E = done.sizes.E;
-  std::int64_t at = 0, bad = 0;
-  bool good = true;
-  for (const double x : done.tensors.at("o").values()) {
-    good = good && std::isfinite(x);
-    if (++at % E != 0) continue;
-    bad += good ? 0 : 1;
-    good = true;
-  }
-  if (bad == 0) return;
-  remarks.add({"not-a-number", fmt::format("{} of {} rows of o hold NaN or infinity", bad, at / E),
-               "look for NaN or infinity in q, k, v; means over rows leave such rows out"});
 }
 
 /// Tensors under names that others use for ours: they are not read, and that should not go unseen.
@@ -119,8 +104,8 @@ void print_result(const Attend& verb, const Done& done, const Remarks& remarks) 
                 {"options", options_json(done)},
                 {"threads", done.threads},
                 {"seconds", done.seconds},
-                {"concentration", mean_of(done.tensors.at("concentration"))},
-                {"effective_keys", mean_of(done.tensors.at("effective_keys"))},
+                {"concentration", mean_of(done, "concentration")},
+                {"effective_keys", mean_of(done, "effective_keys")},
                 {"tensors", tensors_json(done)},
                 {"flags", remarks.json()}});
     return;
@@ -132,9 +117,10 @@ void print_result(const Attend& verb, const Done& done, const Remarks& remarks) 
   fmt::print("{} {}\n", painted("mechanism", Paint::bold), described(done.how, s.D));
   fmt::print("{} {} batch, {} heads on {}, {} queries, {} keys, head size {}, value size {}\n",
              painted("shape    ", Paint::bold), s.B, s.H, s.G, s.N, s.M, s.D, s.E);
-  fmt::print("{} concentration {:.4f}, effective keys {:.2f} of {} (means over rows)\n",
-             painted("rows     ", Paint::bold), mean_of(done.tensors.at("concentration")),
-             mean_of(done.tensors.at("effective_keys")), s.M);
+  fmt::print(
+      "{} concentration {:.4f}, effective keys {:.2f} of {} (means over rows that see a key)\n",
+      painted("rows     ", Paint::bold), mean_of(done, "concentration"),
+      mean_of(done, "effective_keys"), s.M);
   fmt::print("{} {} on {} {}, {} thread{}\n", painted("time     ", Paint::bold),
              seconds_text(done.seconds), backend_name(done.how, done.dtype), name_of(done.dtype),
              done.threads, done.threads == 1 ? "" : "s");
@@ -156,7 +142,7 @@ int run(const Attend& verb) {
     compute(done, read_problem(file, verb.in, done.how, done.dtype), verb.common);
   }
   remarks.add_for(done.how);
-  remark_on_numbers(remarks, done);
+  remarks.add_for_rows(done.tensors.at("o"));
   write_result(verb.out, done.tensors,
                {{"options", options_json(done).dump()}, {"foci", std::string(version())}});
   print_result(verb, done, remarks);

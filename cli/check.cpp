@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 namespace foci::cli {
@@ -60,7 +61,18 @@ double work_of(const Problem& problem) {
   return double(s.B * s.H) * double(s.N) * double(s.M) * double(s.D + s.E);
 }
 
-std::vector<Finding> findings_of(const Subject& subject, const Common& common, Executor& threads) {
+/// Why differences of the forward pass say nothing here; empty when they do.
+std::string no_differences(const Subject& subject, const Tensor& o) {
+  const auto values = o.values();
+  if (!std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); }))
+    return "o holds NaN or infinity";
+  if (work_of(subject.problem) > most_work)
+    return "these tensors are too large to repeat the forward pass so often";
+  return "";
+}
+
+std::vector<Finding> findings_of(const Subject& subject, const Common& common, Executor& threads,
+                                 Remarks& remarks) {
   Progress progress("check", "parts", common.json || common.quiet ? Show::nothing : Show::progress);
   const Problem rounded = converted(subject.problem, subject.dtype);
   Options ref = subject.how;
@@ -75,18 +87,20 @@ std::vector<Finding> findings_of(const Subject& subject, const Common& common, E
   const auto add = [&](const std::vector<Finding>& more) {
     findings.insert(findings.end(), more.begin(), more.end());
   };
-  if (work_of(subject.problem) <= most_work) {
+  remarks.add_for_rows(exact.at("o"));
+  const std::string why_not = no_differences(subject, exact.at("o"));
+  if (why_not.empty()) {
     add(difference_findings(subject.problem, subject.how, threads, common.seed));
   } else {
-    add({{.name = "gradients",
-          .against = "finite differences",
-          .note = "these tensors are too large to repeat the forward pass so often"}});
+    add({{.name = "gradients", .against = "finite differences", .note = why_not}});
   }
   if (subject.file && subject.dtype == DType::f64) {
     add(answer_findings(exact, *subject.file, subject.how));
   }
   return findings;
 }
+
+bool is_compared(const Finding& finding) { return finding.note.empty(); }
 
 Json json_of(const Finding& finding) {
   return {{"name", finding.name},
@@ -95,15 +109,25 @@ Json json_of(const Finding& finding) {
           {"naive_error", finding.naive_error},
           {"tolerance", finding.tolerance},
           {"passed", finding.passed},
-          {"compared", finding.note.empty()},
+          {"compared", is_compared(finding)},
           {"note", finding.note}};
+}
+
+/// All that was compared agrees, and something was.
+bool has_passed(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(), is_compared) &&
+         std::all_of(findings.begin(), findings.end(), [](const auto& f) { return f.passed; });
+}
+
+std::string verdict(const std::vector<Finding>& findings) {
+  if (std::none_of(findings.begin(), findings.end(), is_compared))
+    return painted("FAILED: nothing could be compared", Paint::bad);
+  return has_passed(findings) ? painted("passed", Paint::good) : painted("FAILED", Paint::bad);
 }
 
 void print_result(const Subject& subject, const std::vector<Finding>& findings, const Check& verb,
                   const Remarks& remarks) {
   const Sizes s = subject.problem.sizes();
-  const bool passed =
-      std::all_of(findings.begin(), findings.end(), [](const auto& f) { return f.passed; });
   if (verb.common.json) {
     const Finding& top = worst(findings);
     Json tensors = Json::array();
@@ -116,7 +140,7 @@ void print_result(const Subject& subject, const std::vector<Finding>& findings, 
                 {"error", top.error},
                 {"naive_error", top.naive_error},
                 {"tolerance", top.tolerance},
-                {"passed", passed},
+                {"passed", has_passed(findings)},
                 {"tensors", tensors},
                 {"flags", remarks.json()}});
     return;
@@ -129,17 +153,17 @@ void print_result(const Subject& subject, const std::vector<Finding>& findings, 
              to_string(subject.problem.view("q").sizes()));
   Table table({"tensor", "against", "error", "naive error", "tolerance", ""});
   for (const Finding& finding : findings) {
-    if (!finding.note.empty()) continue;
+    if (!is_compared(finding)) continue;
     table.add({finding.name, finding.against, number_text(finding.error),
                finding.against == "ref f64" ? number_text(finding.naive_error) : "",
                number_text(finding.tolerance), finding.passed ? "pass" : "FAIL"});
   }
   table.print();
   for (const Finding& finding : findings) {
-    if (finding.note.empty()) continue;
+    if (is_compared(finding)) continue;
     fmt::print("not compared: {} with {}: {}\n", finding.name, finding.against, finding.note);
   }
-  fmt::print("{}\n", passed ? painted("passed", Paint::good) : painted("FAILED", Paint::bad));
+  fmt::print("{}\n", verdict(findings));
 }
 
 }  // namespace
@@ -149,11 +173,10 @@ int run(const Check& verb) {
   Subject subject = subject_of(verb);
   Executor threads(verb.common.threads);
   subject.threads = threads.threads();
-  const auto findings = findings_of(subject, verb.common, threads);
+  const auto findings = findings_of(subject, verb.common, threads, remarks);
   remarks.add_for(subject.how);
   print_result(subject, findings, verb, remarks);
-  return std::all_of(findings.begin(), findings.end(), [](const auto& f) { return f.passed; }) ? 0
-                                                                                               : 1;
+  return has_passed(findings) ? 0 : 1;
 }
 
 }  // namespace foci::cli

@@ -36,7 +36,10 @@ int run_command(const std::vector<std::string>& arguments) {
   } catch (const InvalidArgument& fault) {
     return complain(misuse, fault.what(), fmt::format("see foci help {}", verb));
   } catch (const Unsupported& fault) {
-    return complain(misuse, fault.what(), "foci info lists what this build can do");
+    const bool wide = std::string_view(fault.what()).find("takes no f64") != std::string_view::npos;
+    return complain(
+        misuse, fault.what(),
+        wide ? "--dtype f32 rounds the tensors first" : "foci info lists what this build can do");
   } catch (const Error& fault) {
     return complain(failed, fault.what());
   } catch (const std::bad_alloc&) {

@@ -156,7 +156,10 @@ Words words_of_versus(const std::string& text) {
   }
   for (const Flag& flag : find_verb("bench")->flags) {
     const auto found = words.find(std::string(flag.name));
-    if (found != words.end()) check_value(flag, found->second);
+    if (found == words.end()) continue;
+    if (found->second == "true" && !flag.values.empty())
+      throw Misuse(fmt::format("--versus: {} needs a value", flag.name), "as in metric=dot");
+    check_value(flag, found->second);
   }
   if (words.empty()) throw Misuse("--versus is empty; it needs a flag to change: metric=dot");
   return words;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <string_view>
 
@@ -43,6 +44,21 @@ void Remarks::add_for(const Options& how) {
          "the metric was estimated from the whole sequence, tokens after the query included",
          "use --scope prefix for any number about a causal model"});
   }
+}
+
+void Remarks::add_for_rows(const Tensor& o) {
+  const std::int64_t E = o.view().sizes().back();
+  std::int64_t at = 0, bad = 0;
+  bool good = true;
+  for (const double x : o.values()) {
+    good = good && std::isfinite(x);
+    if (++at % E != 0) continue;
+    bad += good ? 0 : 1;
+    good = true;
+  }
+  if (bad == 0) return;
+  add({"not-a-number", fmt::format("{} of {} rows of o hold NaN or infinity", bad, at / E),
+       "look for NaN or infinity in q, k, v; means over rows leave such rows out"});
 }
 
 std::vector<Remark> Remarks::list() const {

@@ -28,6 +28,8 @@ class Remarks {
   void add(const Remark& remark);
   /// The remarks that the options themselves call for.
   void add_for(const Options& how);
+  /// How many rows of o (..., E) are not all numbers: usually NaN in q, which stays in its own row.
+  void add_for_rows(const Tensor& o);
   std::vector<Remark> list() const;
 
   /// [{name, means, do}]

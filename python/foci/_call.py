@@ -151,6 +151,8 @@ def _check_tensors(call: str, q: Tensor, k: Tensor, v: Tensor, known: Dict[str, 
     tensors: List[Tuple[str, Optional[Tensor]]] = [("k", k), ("v", v)]
     tensors += [(name, known.get(name)) for name in OTHERS]
     for name, x in tensors:
+        if x is not None and not isinstance(x, Tensor):
+            raise TypeError(f"foci.{call}: {name} is a {type(x).__name__}; it must be a tensor")
         if x is not None and name.endswith("_offsets") and x.device.type == "cpu":
             continue  # where the kernels of a GPU want them
         if x is not None and x.device != q.device:

@@ -14,6 +14,7 @@ from . import _ops, _settings
 CHANGES = ("layer-change", "flat")
 ESTIMATED = (*CHANGES, "jacobian", "key-covariance")
 LEARNED = ("learned", "learned-full")
+METRICS = ("dot", *ESTIMATED, "random", *LEARNED)
 INITS = ("identity", "estimate", "random")
 OF_WEIGHTING = ("rescale", "feature", "rate", "content")
 
@@ -40,6 +41,10 @@ class Mechanism:
         settings: Dict[str, Any],
     ) -> None:
         head_dim = sizes["head_dim"]
+        if metric not in (*METRICS, "given"):  # which has a message of its own
+            raise ValueError(
+                f"foci.nn.Attention: metric is {metric!r}; it must be one of {', '.join(METRICS)}"
+            )
         self.sizes = sizes
         self.weighting, self.causal, self.lowest = weighting, causal, lowest
         self.init, self.momentum = init, momentum

@@ -129,6 +129,9 @@ def written(name: str, value: object) -> str:
     return f"{name}={word}"
 
 
+BACKENDS = ("auto", "ref", "cpu", "cuda")
+
+
 def text(
     metric: str,
     weighting: str,
@@ -138,6 +141,8 @@ def text(
     backend: str = "auto",
 ) -> str:
     """The settings text of a call; what is left at its default is left out."""
+    if backend not in BACKENDS:
+        raise ValueError(f"backend is '{backend}'; it must be one of {', '.join(BACKENDS)}")
     named: Dict[str, Any] = {"metric": metric, "weighting": weighting, **settings}
     if scale is not None:
         named["scale"] = scale

@@ -171,7 +171,8 @@ class Attention(MetricState):
             metric = metric.to(torch.float64 if p.q.dtype == torch.float64 else torch.float32)
         below = p.v_prev if metric is None and self.how.compares else None
         o, _ = _ops.attend(p.q, p.k, p.v, below, p.key_mask, key_bias, metric, None, None, how)
-        y: Tensor = self.proj(o.transpose(1, 2).reshape(x.size(0), x.size(1), -1))
+        joined = o.transpose(1, 2).reshape(x.size(0), x.size(1), o.size(1) * o.size(3))
+        y: Tensor = self.proj(joined)
         return y, v
 
     def _project(

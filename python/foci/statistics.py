@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """foci.measure: what every row of attention looks at, without the N x M matrix."""
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -8,6 +8,9 @@ from torch import Tensor
 from . import _ops
 from ._call import NAMED, How, Prepared, prepare
 from ._settings import Unpack
+
+
+MEANS = ("concentration", "effective_keys", "entropy", "largest")
 
 
 class Statistics(NamedTuple):
@@ -32,32 +35,33 @@ class Statistics(NamedTuple):
     """the metric as used: m (B,G|H,1|N,D), or P (B,G,D,D), under prefix (B,G,chunks,D,D)"""
 
     def summary(self) -> str:
-        """A table: means per head over batch and rows that see a key."""
-        seen = self.largest_at >= 0  # (B,H,N)
-        rows = seen.sum(dim=(0, 2)).clamp(min=1)
-        columns: List[Tuple[str, Tensor]] = []
-        for name in ("concentration", "effective_keys", "entropy", "largest"):
-            x = getattr(self, name)
-            if x is not None:
-                kept = torch.where(seen, x, torch.zeros_like(x))
-                columns.append((name.replace("_", " "), kept.sum(dim=(0, 2)) / rows))
-        lines = ["head  " + "  ".join(name for name, _ in columns)]
-        for head in range(seen.size(1)):
-            cells = (f"{x[head].item():{len(name)}.4g}" for name, x in columns)
-            lines.append(f"{head:4d}  " + "  ".join(cells))
-        means = (f"{x.mean().item():{len(name)}.4g}" for name, x in columns)
-        lines.append("mean  " + "  ".join(means))
+        """A table: means per head, and of all, over the rows that see a key and are finite."""
+        columns = [name for name in MEANS if getattr(self, name) is not None]
+        lines = ["head  " + "  ".join(name.replace("_", " ") for name in columns)]
+        for head in [*range(self.concentration.size(1)), None]:
+            cells = (f"{self._mean(name, head):{len(name)}.4g}" for name in columns)
+            lines.append(("mean" if head is None else f"{head:4d}") + "  " + "  ".join(cells))
+        lost = int((self._seen() & ~self.concentration.isfinite()).sum())
+        if lost:
+            lines.append(f"left out: {lost} of {self.concentration.numel()} rows, not finite")
         return "\n".join(lines)
+
+    def _seen(self) -> Tensor:
+        return self.largest_at >= 0  # (B,H,N)
+
+    def _mean(self, name: str, head: Optional[int] = None) -> float:
+        """Over rows that see a key and are finite, of one head or all; 0 where there are none."""
+        x, counts = getattr(self, name), self._seen() & self.concentration.isfinite()
+        if head is not None:
+            x, counts = x[:, head], counts[:, head]
+        return float(x[counts].mean()) if bool(counts.any()) else 0.0
 
     def __repr__(self) -> str:
         batch, heads, rows = self.concentration.shape
         parts = [f"batch={batch}", f"heads={heads}", f"rows={rows}"]
-        seen = self.largest_at >= 0
-        if bool(seen.any()):
-            for name in ("concentration", "effective_keys", "entropy", "largest"):
-                x = getattr(self, name)
-                if x is not None:
-                    parts.append(f"{name}={x[seen].mean().item():.4g}")
+        if bool((self._seen() & self.concentration.isfinite()).any()):
+            present = (name for name in MEANS if getattr(self, name) is not None)
+            parts += [f"{name}={self._mean(name):.4g}" for name in present]
         if self.metric is not None:
             parts.append(f"metric={tuple(self.metric.shape)}")
         return f"Statistics({', '.join(parts)})"

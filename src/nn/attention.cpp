@@ -13,6 +13,14 @@
 #include <fmt/format.h>
 
 namespace foci::nn {
+namespace {
+
+/// (B,H,N,D) to (B,N,H D), where N or B may be 0.
+at::Tensor joined(const at::Tensor& o) {
+  return o.transpose(1, 2).reshape({o.size(0), o.size(2), o.size(1) * o.size(3)});
+}
+
+}  // namespace
 
 AttentionImpl::AttentionImpl(const AttentionOptions& options) : options_(options) {
   AttentionOptions& o = options_;
@@ -87,7 +95,7 @@ AttentionImpl::Result AttentionImpl::forward(const at::Tensor& x, const at::Tens
                                .key_bias = key_bias,
                                .metric = given ? metric.to(wide_type(p.q)) : metric},
                               given ? how_->given : how_->call);
-  return {proj(o.transpose(1, 2).reshape({x.size(0), x.size(1), -1})), p.v};
+  return {proj(joined(o)), p.v};
 }
 
 AttentionImpl::Result AttentionImpl::step(const at::Tensor& x, Cache& cache,
@@ -119,7 +127,7 @@ AttentionImpl::Result AttentionImpl::step(const at::Tensor& x, Cache& cache,
   const at::Tensor o =
       at::empty({x.size(0), options_.heads, x.size(1), options_.head_dim}, p.q.options());
   cache.decoder_->step({.o = view_of("o", o)}, tokens);
-  return {proj(o.transpose(1, 2).reshape({x.size(0), x.size(1), -1})), p.v};
+  return {proj(joined(o)), p.v};
 }
 
 void AttentionImpl::check_mechanism(const std::string& name, const at::Tensor& stored) const {

@@ -112,6 +112,44 @@ TEST(BadInput, DoubtsAreNotQuiet) {
   EXPECT_TRUE(json.json().at("concentration").is_null());
 }
 
+/// Where ref has no number there is nothing to agree with.
+TEST(BadInput, CheckSaysWhatItCouldNotCompare) {
+  Tensors tensors = plain_tensors();
+  tensors["q"].data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  const Ran one = run_foci({"check", "--in", save("nan-one.safetensors", tensors), "--json"});
+  ASSERT_EQ(one.status, 0) << one.out;
+  const auto some = one.json();
+  ASSERT_EQ(some.at("flags").size(), 1u);
+  EXPECT_EQ(some.at("flags")[0].at("name"), "not-a-number");
+  EXPECT_EQ(some.at("tensors").back().at("compared"), false);
+  EXPECT_EQ(some.at("tensors").back().at("note"), "o holds NaN or infinity");
+  for (std::int64_t i = 0; i < tensors["q"].view().count(); ++i) {
+    tensors["q"].data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+  }
+  const Ran all = run_foci({"check", "--in", save("nan-all.safetensors", tensors)});
+  EXPECT_EQ(all.status, 1);
+  EXPECT_NE(all.out.find("FAILED: nothing could be compared"), std::string::npos) << all.out;
+  EXPECT_EQ(all.out.find("passed"), std::string::npos) << all.out;
+}
+
+/// As foci.measure counts them.
+TEST(BadInput, RowsThatSeeNoKeyAreInNoMean) {
+  Tensors tensors = plain_tensors();
+  tensors.erase("do");
+  const std::string out = folder().file("mean-out.safetensors");
+  const Words words = {"attend", "--in", "", "--out", out, "--causal", "--json"};
+  const auto mean = [&](const std::string& file) {
+    Words here = words;
+    here[2] = file;
+    return run_foci(here).json().at("effective_keys").get<double>();
+  };
+  const double whole = mean(save("mean-whole.safetensors", tensors));
+  tensors["key_mask"] = foci::Tensor(foci::DType::boolean, {1, 9});
+  for (int i = 0; i < 9; ++i) tensors["key_mask"].data<bool>()[i] = i == 8;
+  EXPECT_EQ(mean(save("mean-last.safetensors", tensors)), 1);  // the last query and key alone
+  EXPECT_GT(whole, 1);
+}
+
 TEST(BadInput, ATensorUnderAnothersNameIsMentioned) {
   Tensors tensors = plain_tensors();
   tensors["attention_mask"] = foci::Tensor(foci::DType::boolean, {1, 9});

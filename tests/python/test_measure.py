@@ -92,3 +92,16 @@ def test_means_leave_out_rows_that_see_nothing():
     )
     assert repr(none) == "Statistics(batch=1, heads=2, rows=4, metric=(1, 2, 1, 4))"
     assert none.summary().splitlines()[-1].split()[1] == "0"
+
+
+def test_rows_of_nan_are_left_out_and_counted():
+    q, k, v, _ = draw()
+    q[0, 0, :2] = float("nan")
+    stats = foci.measure(q, k, v)
+    finite = stats.concentration.isfinite()
+    mean = stats.concentration[finite].mean().item()
+    assert int((~finite).sum()) == 2
+    assert f"concentration={mean:.4g}" in repr(stats)
+    last, note = stats.summary().splitlines()[-2:]
+    assert last.split()[:2] == ["mean", f"{mean:.4g}"]
+    assert note == f"left out: 2 of {finite.numel()} rows, not finite"

@@ -66,7 +66,7 @@ CASES = [
     (dict(scale=-1.0), ValueError, "scale is -1; it must be"),
     (dict(scale="auto"), ValueError, "scale auto belongs to a full metric"),
     (dict(weighting="decay"), ValueError, "decay.*causal"),
-    (dict(backend="gpu"), ValueError, "backend is 'gpu'; it must be one of ref, cpu, cuda"),
+    (dict(backend="gpu"), ValueError, "backend is 'gpu'; it must be one of auto, ref, cpu, cuda"),
     (dict(weighting="relu2", return_lse=True), ValueError, "return_lse belongs to softmax"),
     (dict(weighting="relu2", form="distance"), ValueError, "does not go with weighting relu2"),
     # masks and biases
@@ -75,7 +75,10 @@ CASES = [
     (dict(key_mask=keep[:, :3]), ValueError, "key_mask has shape"),
     (dict(key_bias=torch.ones(2, 3, 5).double()), ValueError, "key_bias has shape"),
     (dict(key_bias=torch.ones(2, 2, 5).double(), weighting="linear"), ValueError, "key_bias"),
+    (dict(key_mask=[True] * 5), TypeError, "key_mask is a list; it must be a tensor"),
+    (dict(key_bias=0.5), TypeError, "key_bias is a float; it must be a tensor"),
     # metrics
+    (dict(metric="layer-change", v_prev="x"), TypeError, "v_prev is a str; it must be a tensor"),
     (dict(metric="layer-change"), ValueError, "v_prev is missing.*lowest layer"),
     (dict(metric="flat"), ValueError, "v_prev is missing"),
     (dict(metric="layer-change", v_prev=v_prev[:1]), ValueError, "v_prev has shape"),

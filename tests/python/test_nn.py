@@ -713,3 +713,14 @@ def test_a_covariance_that_cannot_be_factored():
         layer(batch()[0])
     layer.running_scatter.copy_(-1e-4 * torch.eye(2).expand(2, 2, 2))
     assert layer(batch()[0])[0].isfinite().all()  # the ridge was raised
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 8), (0, 3, 8)])
+def test_no_tokens_give_no_tokens(shape):
+    y, v = foci.nn.Attention(8, 2)(torch.randn(shape))
+    assert y.shape == shape and v.shape == (shape[0], 2, shape[1], 4)
+
+
+def test_an_unknown_metric_is_told_the_known_ones():
+    with pytest.raises(ValueError, match="it must be one of dot, .*learned, learned-full$"):
+        foci.nn.Attention(8, 2, metric="foo")
