@@ -108,5 +108,14 @@ FOCI_API ImageSet open_images(const std::string& folder, Split split);
 
 /// Lower-case hexadecimal.
 FOCI_API std::string sha256_of_file(const std::string& path);
+FOCI_API std::string sha256_of_text(std::string_view text);
+
+/// Tells one set from another: a file's own sum, or that of a line for each file of a folder, "sum
+/// name", in order of names. Above `limit` bytes a line has the file's size in place of its sum.
+struct Fingerprint {
+  std::string sha256;
+  bool read = true;  ///< false: the files were too much to read, sizes alone were seen
+};
+FOCI_API Fingerprint fingerprint_of(const std::string& path, std::int64_t limit = 4LL << 30);
 
 }  // namespace foci::data

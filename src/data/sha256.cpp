@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 (FIPS 180-4) of a file, read in pieces.
+// SHA-256 (FIPS 180-4) of a text, of a file, read in pieces, and of a set of files.
 #include "data/bytes.hpp"
 
 #include <foci/data.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 namespace foci::data {
@@ -96,6 +98,32 @@ std::string sha256_of_file(const std::string& path) {
   } while (file);
   if (!file.eof()) refuse(path, "cannot be read to its end");
   return sum.hex();
+}
+
+std::string sha256_of_text(std::string_view text) {
+  Sha256 sum;
+  sum.add(text.data(), text.size());
+  return sum.hex();
+}
+
+Fingerprint fingerprint_of(const std::string& path, std::int64_t limit) {
+  namespace fs = std::filesystem;
+  if (!fs::is_directory(path)) return {sha256_of_file(path), true};
+  std::vector<fs::path> files;
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(path)) {
+    if (!entry.is_regular_file()) continue;
+    files.push_back(entry.path());
+    bytes += entry.file_size();
+  }
+  std::sort(files.begin(), files.end());
+  const bool read = bytes <= std::uintmax_t(limit);
+  std::string lines;
+  for (const fs::path& file : files) {
+    lines += read ? sha256_of_file(file.string()) : std::to_string(fs::file_size(file));
+    lines += "  " + file.lexically_relative(path).generic_string() + "\n";
+  }
+  return {sha256_of_text(lines), read};
 }
 
 }  // namespace foci::data

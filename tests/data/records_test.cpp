@@ -124,5 +124,20 @@ TEST_F(Sum, IsThePublishedOne) {
   EXPECT_EQ(fault([&] { sha256_of_file(at("none")); }), "none: cannot be opened");
 }
 
+TEST_F(Sum, OfAFolderKnowsNamesAndBytes) {
+  const std::string folder = fs::path(made("b", "two")).parent_path().string();
+  made("a", "one");
+  const auto line = [](const char* text, const char* name) {
+    return sha256_of_text(text) + "  " + name + "\n";
+  };
+  const Fingerprint whole = fingerprint_of(folder);
+  EXPECT_TRUE(whole.read);
+  EXPECT_EQ(whole.sha256, sha256_of_text(line("one", "a") + line("two", "b")));
+  const Fingerprint seen = fingerprint_of(folder, 5);
+  EXPECT_FALSE(seen.read);
+  EXPECT_EQ(seen.sha256, sha256_of_text("3  a\n3  b\n"));
+  EXPECT_EQ(fingerprint_of(made("abc", "abc")).sha256, sha256_of_text("abc"));
+}
+
 }  // namespace
 }  // namespace foci::data

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Records of a run.
+#include "cli/torch/records.hpp"
+
+#include "cli/machine.hpp"
+
+#include <foci/data.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace foci::cli {
+namespace {
+
+/// The unit of a score; with ema_ before its name it is the average's.
+std::string unit_of(std::string_view name) {
+  if (name.substr(0, 4) == "ema_") name.remove_prefix(4);
+  constexpr std::array shares = {"top1", "top5", "accuracy", "miou", "pixel", "mean_accuracy"};
+  if (std::find(shares.begin(), shares.end(), name) != shares.end()) return "share";
+  if (name == "valid_loss") return "nats";
+  if (name == "bits_per_byte") return "bits";
+  return "";
+}
+
+/// Of the share of `n` independent yeses and noes.
+double share_error(double share, double n) { return std::sqrt(share * (1 - share) / n); }
+
+/// What the model is and attends with, in a few words.
+std::string model_text(const Words& words) {
+  return fmt::format("{}, {}, {}", words.at("model"), words.at("metric"), words.at("weighting"));
+}
+
+std::vector<RecordFlag> flags_of(const std::string& commit, const data::Fingerprint& data) {
+  std::vector<RecordFlag> flags;
+  if (commit.find("dirty") != commit.npos || commit == "unknown")
+    flags.push_back({"commit", "what was built is not what the commit says",
+                     "build from a clean checkout and measure again"});
+  if (!data.read)
+    flags.push_back({"data", "the sum of the data is over names and sizes, not bytes",
+                     "compare the files themselves"});
+  return flags;
+}
+
+}  // namespace
+
+std::string command_text(const std::string& verb, const Words& words) {
+  std::string text = "foci " + verb;
+  for (const auto& [flag, value] : words) {
+    const bool plain = value.find_first_of(" \t\"'$\\*?&;|<>()#~") == value.npos;
+    text += " --" + flag;
+    if (!value.empty()) text += plain ? " " + value : " '" + value + "'";
+  }
+  return text;
+}
+
+std::vector<Record> records_of(const Measurement& what, const train::Scores& scores) {
+  const data::Fingerprint data = data::fingerprint_of(what.data);
+  Words config = what.words;
+  config.erase("seed");  // runs that differ in it alone are of one configuration
+  const auto count = scores.find("count");
+  std::vector<Record> records;
+  for (const auto& [name, value] : scores) {
+    if (name == "count" || !std::isfinite(value)) continue;
+    Record record{.name = name,
+                  .value = value,
+                  .unit = unit_of(name),
+                  .n = count == scores.end() ? 0 : std::int64_t(count->second),
+                  .seed = std::uint64_t(to_count(what.words.at("seed"))),
+                  .model = model_text(what.words),
+                  .data_sha256 = data.sha256,
+                  .config_sha256 = data::sha256_of_text(json_of(config).dump()),
+                  .commit = commit_text(),
+                  .machine = machine_text(),
+                  .command = what.command};
+    if (record.unit == "share" && record.n > 0 && name.find("top") != name.npos)
+      record.spread = share_error(value, double(record.n));
+    record.flags = flags_of(record.commit, data);
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+Json json_of(const std::vector<Record>& records) {
+  Json list = Json::array();
+  for (const Record& record : records) list.push_back(Json::parse(to_json(record)));
+  return list;
+}
+
+}  // namespace foci::cli
