@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# bench/train.py TASK PRESET [--metrics ...] [--seeds ...] [--jobs K] [-- FLAGS]: trains the same
+# model with several metrics and seeds and the same budget, and adds the Records to
+# bench/results/<machine>/train-<preset>.jsonl, from which tools/results.py makes docs/results.md.
+# Runs whose Records are there already are left alone, so that runs may accumulate.
+import argparse
+import concurrent.futures
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+from suite import machine_name, text_of
+
+# A metric that compares layers has none below the first: it is plain there, and so are its controls.
+FROM_THE_SECOND = {"layer-change", "flat", "random"}
+
+
+def command_of(options, metric, seed, folder):
+    layers = ["--metric-layers", "1:"] if metric in FROM_THE_SECOND else []
+    return [options.foci, "train", options.task, "--preset", options.preset, "--metric", metric,
+            *layers, "--seed", str(seed), "--run", folder, "--json", *options.flags]
+
+
+def records_in(path):
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+def is_done(records, metric, seed):
+    return any(f" --metric {metric} " in record["command"] and record["seed"] == seed
+               for record in records)
+
+
+def train(options, metric, seed):
+    """One run; gives its Records, or nothing and a line that says why."""
+    folder = os.path.join(options.runs, options.preset, f"{metric}-{seed}")
+    command = command_of(options, metric, seed, folder)
+    if os.path.isdir(folder):
+        command.append("--resume")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        print(f"{metric}, seed {seed}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        return []
+    result = json.loads(done.stdout)
+    if not result["finished"]:
+        print(f"{metric}, seed {seed}: stopped at step {result['steps']}", file=sys.stderr)
+        return []
+    scores = ", ".join(f"{record['name']} {record['value']:.4g}" for record in result["records"])
+    print(f"{metric}, seed {seed}: {result['seconds']:.0f} s, {scores}", flush=True)
+    if not options.keep:
+        shutil.rmtree(os.path.join(folder, "checkpoints"), ignore_errors=True)
+    return result["records"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Trains metrics side by side, as Records.")
+    parser.add_argument("task", help="images, text, sequences or segments")
+    parser.add_argument("preset")
+    parser.add_argument("--metrics", default="dot,layer-change,flat,random")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
+    parser.add_argument("--foci", default="build/foci")
+    parser.add_argument("--runs", default="runs", help="folder of the runs")
+    parser.add_argument("--keep", action="store_true", help="keep checkpoints")
+    parser.add_argument("--machine", help="what to call this machine (default: from its processor)")
+    parser.add_argument("--results", default="bench/results")
+    parser.add_argument("flags", nargs="*", help="behind --: flags of foci train for every run")
+    options = parser.parse_args()
+    info = json.loads(text_of(options.foci, "info", "--json") or
+                      sys.exit("train: no command " + options.foci))
+    machine = options.machine or machine_name(info)
+    path = os.path.join(options.results, machine, f"train-{options.preset}.jsonl")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    there = records_in(path)
+    wanted = [(metric, int(seed)) for seed in options.seeds.split(",")
+              for metric in options.metrics.split(",")
+              if not is_done(there, metric, int(seed))]
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for records in pool.map(lambda one: train(options, *one), wanted):
+            failed += not records
+            with open(path, "a") as file:
+                file.writelines(json.dumps(record) + "\n" for record in records)
+    print(f"{len(wanted) - failed} runs added, {failed} failed: {path}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
