@@ -91,6 +91,7 @@ train::RunOptions run_of(const Words& words) {
   train::RunOptions run;
   run.seed = std::uint64_t(count(words, "seed"));
   run.accumulate = count(words, "accumulate");
+  run.bf16 = words.at("precision") == "bf16";
   run.evaluate_every = count(words, "evaluate-every");
   run.save_every = count(words, "save-every");
   run.keep = int(count(words, "keep"));

@@ -132,6 +132,7 @@ Flags run_flags() {
       {"batch", "COUNT", "128 images, 32 windows of text or sequences, 8 of segments", run_group,
        "samples a batch"},
       {"accumulate", "COUNT", "1", run_group, "batches a step"},
+      {"precision", "f32|bf16", "f32", run_group, "of products and attention; weights stay f32"},
       {"evaluate-every", "COUNT", "0", run_group, "steps; 0: at the end of every epoch"},
       {"save-every", "COUNT", "0", run_group, "steps; 0: at the end of every epoch"},
       {"stride", "COUNT", "0", run_group,

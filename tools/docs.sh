@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # tools/docs.sh BUILD: draws docs/pictures again, puts the table of `foci info` into README.md and
-# makes docs/performance.md and docs/roofline.svg of bench/results.
+# makes docs/performance.md, docs/roofline.svg and docs/results.md of bench/results.
 set -euo pipefail
 build=$1
 
@@ -9,6 +9,9 @@ build=$1
 
 page=$(python3 tools/performance.py)
 printf '%s\n' "$page" >docs/performance.md
+
+results=$(python3 tools/results.py)
+printf '%s\n' "$results" >docs/results.md
 
 picture=$(python3 tools/roofline.py)
 printf '%s\n' "$picture" >docs/roofline.svg

@@ -101,8 +101,8 @@ def main():
             if name.startswith("train-") and name.endswith(".jsonl"):
                 with open(os.path.join(folder, name)) as file:
                     records = [json.loads(line) for line in file]
-                if records:
-                    sections.append(section_of(machine, name[len("train-"):-len(".jsonl")], records))
+                preset = name[len("train-"):-len(".jsonl")]
+                sections += [section_of(machine, preset, records)] if records else []
     print("\n\n".join([INTRODUCTION.rstrip(), *sections]))
     return 0
 

@@ -5,6 +5,7 @@
 #include "cli/machine.hpp"
 
 #include <foci/data.hpp>
+#include <foci/error.hpp>
 
 #include <fmt/format.h>
 
@@ -18,7 +19,8 @@ namespace {
 /// The unit of a score; with ema_ before its name it is the average's.
 std::string unit_of(std::string_view name) {
   if (name.substr(0, 4) == "ema_") name.remove_prefix(4);
-  constexpr std::array shares = {"top1", "top5", "accuracy", "miou", "pixel", "mean_accuracy"};
+  constexpr std::array shares = {"top1", "top5",           "accuracy",
+                                 "miou", "pixel_accuracy", "mean_accuracy"};
   if (std::find(shares.begin(), shares.end(), name) != shares.end()) return "share";
   if (name == "valid_loss") return "nats";
   if (name == "bits_per_byte") return "bits";
@@ -31,6 +33,12 @@ double share_error(double share, double n) { return std::sqrt(share * (1 - share
 /// What the model is and attends with, in a few words.
 std::string model_text(const Words& words) {
   return fmt::format("{}, {}, {}", words.at("model"), words.at("metric"), words.at("weighting"));
+}
+
+/// For a shell.
+std::string quoted(const std::string& word) {
+  const bool plain = word.find_first_of(" \t\"'$\\*?&;|<>()#~`!") == word.npos && !word.empty();
+  return plain ? word : "'" + word + "'";
 }
 
 std::vector<RecordFlag> flags_of(const std::string& commit, const data::Fingerprint& data) {
@@ -49,21 +57,37 @@ std::vector<RecordFlag> flags_of(const std::string& commit, const data::Fingerpr
 std::string command_text(const std::string& verb, const Words& words) {
   std::string text = "foci " + verb;
   for (const auto& [flag, value] : words) {
-    const bool plain = value.find_first_of(" \t\"'$\\*?&;|<>()#~") == value.npos;
+    if (flag == "json" || flag == "quiet") continue;
     text += " --" + flag;
-    if (!value.empty()) text += plain ? " " + value : " '" + value + "'";
+    if (value != "true") text += " " + quoted(value);
   }
   return text;
 }
 
+Words changed_words(const std::string& task, const Words& words) {
+  const Words plain = with_defaults(task, {{"data", ""}, {"run", ""}});
+  Words changed;
+  for (const auto& [flag, value] : words) {
+    const auto found = plain.find(flag);
+    if (found == plain.end() || found->second != value) changed[flag] = value;
+  }
+  return changed;
+}
+
+void keep_records(const std::string& run, const std::vector<Record>& records) try {
+  append_records(run + "/records.jsonl", records);
+} catch (const FileError& fault) {
+  warn(fault.what());
+}
+
 std::vector<Record> records_of(const Measurement& what, const train::Scores& scores) {
-  const data::Fingerprint data = data::fingerprint_of(what.data);
+  const data::Fingerprint data = data::fingerprint_of(data_path(what.words.at("data")));
   Words config = what.words;
   config.erase("seed");  // runs that differ in it alone are of one configuration
   const auto count = scores.find("count");
   std::vector<Record> records;
   for (const auto& [name, value] : scores) {
-    if (name == "count" || !std::isfinite(value)) continue;
+    if (!std::isfinite(value) || name == "count") continue;
     Record record{.name = name,
                   .value = value,
                   .unit = unit_of(name),

@@ -12,19 +12,22 @@
 
 namespace foci::cli {
 
-/// What was measured: the words that made the run, resolved, and the ones that measure it again.
+/// What was measured, and the command that measures it again.
 struct Measurement {
-  const Words& words;
-  std::string data;     ///< the file or folder that it was judged on
+  const Words& words;   ///< of the run, resolved
   std::string command;  ///< "foci eval runs/a --split test"
 };
 
-/// One for each score; how many samples they are over is the score "count".
+/// One for each score, over as many samples as the score "count" says.
 std::vector<Record> records_of(const Measurement& what, const train::Scores& scores);
 
-/// A command line as it would be typed.
+/// "foci VERB --flag value ...".
 std::string command_text(const std::string& verb, const Words& words);
+/// The resolved words of a run without those that are at their default.
+Words changed_words(const std::string& task, const Words& words);
 
+/// Adds them to the run's records.jsonl; warns where that cannot be written.
+void keep_records(const std::string& run, const std::vector<Record>& records);
 Json json_of(const std::vector<Record>& records);
 
 }  // namespace foci::cli

@@ -3,6 +3,7 @@
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
+#include "cli/torch/records.hpp"
 #include "cli/torch/run.hpp"
 #include "cli/torch/tasks.hpp"
 
@@ -82,14 +83,16 @@ Words words_of_run(const Train& verb, const std::string& run, bool resumes) {
   return resolved_words(verb.task, verb.words);
 }
 
-int report(const Train& verb, const std::string& run, const train::Outcome& outcome) {
+int report(const Train& verb, const std::string& run, const train::Outcome& outcome,
+           const std::vector<Record>& records) {
   if (verb.common.json) {
     Json result{{"run", run},
                 {"steps", outcome.steps},
                 {"finished", outcome.finished},
                 {"loss", outcome.loss},
                 {"seconds", outcome.seconds},
-                {fmt::format("{}_per_second", task_of(verb.task).samples), outcome.per_second}};
+                {fmt::format("{}_per_second", task_of(verb.task).samples), outcome.per_second},
+                {"records", json_of(records)}};
     for (const auto& [name, value] : outcome.scores) result[name] = value;
     print_json(result);
     return 0;
@@ -122,7 +125,17 @@ int run_torch(const Train& verb) {
     return told_to_stop == 0;
   };
   if (!resumes) write_config(run, {verb.task, asked.words, job.data});
-  return report(verb, run, job.train(told));
+  const train::Outcome outcome = job.train(told);
+  std::vector<Record> records;
+  if (outcome.finished) {
+    Words typed = changed_words(verb.task, asked.words);
+    typed["run"] = run;
+    train::Scores scores = outcome.scores;
+    scores["count"] = job.data.at("valid").get<double>();
+    records = records_of({asked.words, command_text("train " + verb.task, typed)}, scores);
+    keep_records(run, records);
+  }
+  return report(verb, run, outcome, records);
 }
 
 int run_torch(const Eval& verb) {
@@ -138,8 +151,12 @@ int run_torch(const Eval& verb) {
   const std::string weights = weights_of(verb.run, verb.words.count("ema") > 0);
   const train::Scores scores = task.judge(asked, config.data, weights);
   const std::string& split = asked.words.at("split");
+  const auto records =
+      records_of({asked.words, command_text("eval " + verb.run, verb.words)}, scores);
+  keep_records(verb.run, records);
   if (verb.common.json) {
-    Json result{{"run", verb.run}, {"weights", weights}, {"split", split}};
+    Json result{
+        {"run", verb.run}, {"weights", weights}, {"split", split}, {"records", json_of(records)}};
     for (const auto& [name, value] : scores) result[name] = value;
     print_json(result);
     return 0;

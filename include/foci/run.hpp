@@ -50,8 +50,9 @@ struct RunOptions {
   int keep = 2;                     ///< checkpoints
   OptimizerOptions optimizer = {};
   Schedule schedule = {};
-  double clip = 0;  ///< the gradients' length is cut to it; 0: not
-  double ema = 0;   ///< decay of the parameters' average; 0: none
+  bool bf16 = false;  ///< products and attention in bf16, weights and their sums in f32
+  double clip = 0;    ///< the gradients' length is cut to it; 0: not
+  double ema = 0;     ///< decay of the parameters' average; 0: none
 };
 
 /// A step, once it is done. metrics.jsonl has them all.

@@ -3,6 +3,7 @@
 // needs no generator's state.
 #include <foci/train.hpp>
 
+#include "train/autocast.hpp"
 #include "train/run_files.hpp"
 
 #include <foci/error.hpp>
@@ -118,6 +119,8 @@ class Run {
  private:
   State state() { return {task_.module, &optimizer_, average_ ? &*average_ : nullptr}; }
 
+  c10::DeviceType device() const { return task_.module->parameters().at(0).device().type(); }
+
   bool is_time(std::int64_t every) const {
     return step_ == o_.schedule.steps || (every > 0 && step_ % every == 0);
   }
@@ -127,13 +130,16 @@ class Run {
     task_.module->train();
     optimizer_.forget_gradients();
     for (std::int64_t part = 0; part < o_.accumulate; ++part) {
-      const at::Tensor loss = task_.loss() / double(o_.accumulate);
-      const double found = loss.item<double>();
+      const at::Tensor loss = [&] {
+        const Autocast narrow(o_.bf16, device());
+        return task_.loss() / double(o_.accumulate);
+      }();
+      loss.backward();
+      const double found = loss.item<double>();  // a GPU is waited for here, and in clip()
       if (!std::isfinite(found)) {
         throw NumericalError(
             fmt::format("step {}: the loss is {}{}", step_ + 1, found, lost_in(task_)));
       }
-      loss.backward();
       line.loss += found;
     }
     line.length = optimizer_.clip(o_.clip);
@@ -148,6 +154,7 @@ class Run {
   Scores judge() {
     if (!task_.evaluate) return {};
     const at::NoGradGuard without;
+    const Autocast narrow(o_.bf16, device());
     task_.module->eval();
     Scores scores = task_.evaluate();
     if (!average_) return scores;

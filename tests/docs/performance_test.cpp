@@ -77,6 +77,42 @@ TEST_F(Performance, TheRooflineIsFreshAndOnThePage) {
   EXPECT_NE(house::read(root + "/docs/performance.md").find("](roofline.svg)"), std::string::npos);
 }
 
+TEST_F(Performance, ThePageOfResultsIsFresh) {
+  const auto ran = house::run("cd '" + root + "' && python3 tools/results.py");
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  EXPECT_TRUE(house::read(root + "/docs/results.md") == ran.output)
+      << "docs/results.md is not what bench/results says; `make docs` makes it again";
+}
+
+TEST_F(Performance, ResultsAreMeansOverSeedsBesideDot) {
+  std::string records;
+  for (const auto& [metric, seed, value] :
+       {std::tuple{"dot", 0, 0.80}, {"dot", 1, 0.82}, {"flat", 0, 0.79}, {"flat", 1, 0.77}}) {
+    records += json{{"name", "top1"},
+                    {"value", value},
+                    {"unit", "share"},
+                    {"seed", seed},
+                    {"model", std::string("micro, ") + metric + ", softmax"},
+                    {"n", 500},
+                    {"machine", "two cores"},
+                    {"commit", "abc"},
+                    {"command", "foci train images"},
+                    {"flags", json::array()}}
+                   .dump() +
+               "\n";
+  }
+  file("here/train-small.jsonl", records);
+  const auto ran =
+      house::run("cd '" + root + "' && python3 tools/results.py '" + folder_.string() + "'");
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  for (const std::string row :
+       {"## small on here", "micro; two cores; commit `abc`; judged on 500 samples.",
+        "| dot | 2 (too few) | 81.00 ± 1.41 |  |",
+        "| flat | 2 (too few) | 78.00 ± 1.41 | -3.00 ± 1.41 |"}) {
+    EXPECT_NE(ran.output.find(row), std::string::npos) << row << "\n" << ran.output;
+  }
+}
+
 TEST_F(Performance, WhatPtxasSaysOfAKernelIsReadFromTheBuild) {
   file("build.log",
        "[1/2] Building CUDA object src/CMakeFiles/foci_cuda.dir/cuda/softmax_mma.cu.o\n"

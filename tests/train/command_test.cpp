@@ -5,6 +5,8 @@
 
 #include "cli/pages.hpp"
 
+#include <foci/record.hpp>
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,6 +32,16 @@ TEST(Train, LearnsAndIsJudged) {
   EXPECT_EQ(call({"eval", run, "--ema", "--json"}).json().at("top1"), result.at("ema_top1"));
   EXPECT_EQ(call({"eval", run, "--split", "train", "--json"}).json().at("count"), 240);
   EXPECT_NE(call({"eval", run}).out.find(" over 48 images of test ("), std::string::npos);
+  const auto records = foci::read_records(run + "/records.jsonl");
+  ASSERT_FALSE(records.empty());
+  EXPECT_EQ(records.back().command, "foci eval " + run);
+  EXPECT_EQ(records.back().n, 48);
+  const auto same = [&](const foci::Record& r) { return r.name == "top1" && r.n == 48; };
+  const auto first = std::find_if(records.begin(), records.end(), same);
+  ASSERT_NE(first, records.end());
+  EXPECT_EQ(first->value, result.at("top1").get<double>());
+  EXPECT_EQ(first->command.find("foci train images --"), 0u) << first->command;
+  EXPECT_EQ(records.size(), result.at("records").size() + 4 * judged.at("records").size());
   const auto config = nlohmann::json::parse(read(run + "/config.json"));
   EXPECT_EQ(config.at("flags").at("metric"), "layer-change");
   EXPECT_EQ(config.at("flags").at("learning-rate"), 0.003);
@@ -121,6 +133,7 @@ std::map<std::string, Change> changes() {
       {"quiet", {{}, {"--quiet=false"}}},
       {"crop-share", {{}, {"--crop-share", "0.5"}}},
       {"accumulate", {{}, {"--accumulate", "2"}}},
+      {"precision", {{}, {"--precision", "bf16"}}},
       {"keep", {{"--save-every", "1"}, {"--keep", "1"}}},
       {"save-every", {{}, {"--save-every", "1"}}},
       {"evaluate-every", {{}, {"--evaluate-every", "1"}}},
