@@ -69,8 +69,11 @@ def main():
     parser.add_argument("--keep", action="store_true", help="keep checkpoints")
     parser.add_argument("--machine", help="what to call this machine (default: from its processor)")
     parser.add_argument("--results", default="bench/results")
-    parser.add_argument("flags", nargs="*", help="behind --: flags of foci train for every run")
-    options = parser.parse_args()
+    parser.epilog = "Behind -- stand flags of foci train for every run."
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    options = parser.parse_args(words[:cut])
+    options.flags = words[cut + 1:]
     info = json.loads(text_of(options.foci, "info", "--json") or
                       sys.exit("train: no command " + options.foci))
     machine = options.machine or machine_name(info)

@@ -19,7 +19,8 @@ means with its standard error; below twice that error it says nothing.
 """
 NAMES = {"top1": "top-1, %", "top5": "top-5, %", "accuracy": "accuracy, %", "miou": "mIoU, %",
          "pixel_accuracy": "pixels right, %", "mean_accuracy": "mean over classes, %",
-         "valid_loss": "loss", "perplexity": "perplexity", "bits_per_byte": "bits a byte"}
+         "perplexity": "perplexity", "ema_perplexity": "perplexity of the average",
+         "bits_per_byte": "bits a byte", "valid_loss": "loss"}
 FEW_SEEDS = 3
 
 
