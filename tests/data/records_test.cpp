@@ -125,7 +125,7 @@ TEST_F(Sum, IsThePublishedOne) {
 }
 
 TEST_F(Sum, OfAFolderKnowsNamesAndBytes) {
-  const std::string folder = fs::path(made("b", "two")).parent_path().string();
+  const std::string folder = std::filesystem::path(made("b", "two")).parent_path().string();
   made("a", "one");
   const auto line = [](const char* text, const char* name) {
     return sha256_of_text(text) + "  " + name + "\n";
