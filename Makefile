@@ -8,7 +8,8 @@ BUILD := cmake --build --preset
 TEST := ctest --preset
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test compare bench sanitize fuzz lint kernels docs install wheel clean
+.PHONY: help setup build test compare bench sanitize asan tsan fuzz lint kernels docs install \
+  wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,11 +31,11 @@ bench: build ## measure every speed line on this machine (ONLY=REGEX for some of
 	@$(BUILD) release --target foci_nn_cost > /dev/null && python3 bench/nn.py || echo "without torch"
 	@python3 tools/performance.py > docs/performance.md
 
-sanitize: build-asan/build.ninja build-tsan/build.ninja ## tests under ASan, UBSan, TSan
-	@$(BUILD) asan -j $(JOBS)
-	@$(TEST) asan -j $(JOBS)
-	@$(BUILD) tsan -j $(JOBS)
-	@$(TEST) tsan -j $(JOBS)
+sanitize: asan tsan ## tests under ASan, UBSan, TSan (make asan, make tsan: one of them)
+
+asan tsan: %: build-%/build.ninja
+	@$(BUILD) $* -j $(JOBS)
+	@$(TEST) $* -j $(JOBS)
 
 fuzz: setup ## throw RUNS inputs (20000) at each parser
 	@tools/setup.sh fuzz
