@@ -8,8 +8,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace foci::cli {
 namespace {
 
@@ -50,18 +48,6 @@ void add_peer(BenchReport& report, const Peer& peer, const std::vector<Contestan
   if (!why_not.empty()) report.absent.emplace_back(peer.name, why_not);
 }
 
-/// A machine that is busy with other things gives ratios that mean little.
-void remark_on_spread(Remarks& remarks, const BenchReport& report) {
-  double most = report.times.spread() / report.times.best();
-  for (const auto& [peer, times] : report.peers)
-    most = std::max(most, times.spread() / times.best());
-  if (most < 0.5) return;
-  remarks.add({"unsteady",
-               fmt::format("half of somebody's runs took at least {:.0f} % longer than its best",
-                           100 * most),
-               "measure on a machine that does nothing else, with more --turns"});
-}
-
 }  // namespace
 
 int run(const Bench& verb) {
@@ -83,7 +69,6 @@ int run(const Bench& verb) {
   }
   for (const Peer& peer : peers) add_peer(report, peer, contestants);
   remarks.add_for(verb.ours.mechanism.how);
-  remark_on_spread(remarks, report);
   if (verb.common.json) {
     print_json(json_of(report, remarks.json()));
   } else {
