@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,13 +23,13 @@ View f32(const at::Tensor& x) {
   return View(x.data_ptr(), DType::f32, std::span(x.sizes().data(), x.sizes().size()));
 }
 
-/// Microseconds a call of `calls` calls.
+/// Microseconds of one call.
 template <class F>
-double timed(int calls, F&& f) {
+double timed(F&& f) {
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < calls; ++i) f();
-  const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - begin;
-  return spent.count() / calls;
+  f();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+      .count();
 }
 
 double median(std::vector<double> x) {
@@ -54,15 +54,14 @@ void measure(std::int64_t N, const Options& how, const char* metric) {
   core();
   const bool same = nn::attend(q, k, v, extras, how).equal(o);
   const at::Tensor leaf = q.detach().requires_grad_();  // the same memory
-  // What moves the machine moves all three of a turn: the difference within a turn is what
-  // nn::attend adds.
-  const int calls = N < 100 ? 500 : 50;
+  // One call of each in turns: what moves the machine moves all three, and a call that was
+  // interrupted is one of many. The difference within a turn is what nn::attend adds.
   std::vector<double> alone, torch, recorded;
-  for (int turn = 0; turn < 41; ++turn) {
-    const double base = timed(calls, core);
+  for (int turn = 0; turn < 3000; ++turn) {
+    const double base = timed(core);
     alone.push_back(base);
-    torch.push_back(timed(calls, [&] { nn::attend(q, k, v, extras, how); }) - base);
-    recorded.push_back(timed(calls, [&] { nn::attend(leaf, k, v, extras, how); }) - base);
+    torch.push_back(timed([&] { nn::attend(q, k, v, extras, how); }) - base);
+    recorded.push_back(timed([&] { nn::attend(leaf, k, v, extras, how); }) - base);
   }
   fmt::print(
       "{{\"shape\": [1, 3, {}, 64], \"metric\": \"{}\", \"same_bits\": {}, \"core_us\": {:.2f}, "

@@ -65,7 +65,9 @@ enum class MetricGrad { standard, detached, through };
 
 /// Full metrics: one scale per (batch, key head) so that the mean concentration equals dot
 /// attention's.
-struct MatchDot {};
+struct MatchDot {
+  bool operator==(const MatchDot&) const = default;
+};
 /// Standard (1/sqrt(D); 1 for full metrics and for linear), a number, or MatchDot.
 using Scale = std::variant<std::monostate, double, MatchDot>;
 
@@ -80,6 +82,7 @@ struct Options {
       false;  ///< lets a causal call use a sequence-wide estimate, future tokens included
   MetricGrad metric_grad = MetricGrad::standard;
   Backend backend = Backend::automatic;
+  bool operator==(const Options&) const = default;
 };
 
 /// What a call needs beyond its tensors.

@@ -25,6 +25,7 @@ enum class Extent { diagonal, full };
 struct Dot {
   static constexpr std::string_view name = "dot";
   Form form = Form::product;
+  bool operator==(const Dot&) const = default;
 };
 
 /// m_d = mean over tokens of |v_nd - v_prev_nd|, normalised.
@@ -34,6 +35,7 @@ struct LayerChange {
   Reduce reduce = Reduce::mean;
   Normalize normalize = Normalize::max;
   Scope scope = Scope::automatic;
+  bool operator==(const LayerChange&) const = default;
 };
 
 /// layer-change's normalised m replaced by its mean over d: its temperature without its shape.
@@ -43,6 +45,7 @@ struct Flat {
   Reduce reduce = Reduce::mean;
   Normalize normalize = Normalize::max;
   Scope scope = Scope::automatic;
+  bool operator==(const Flat&) const = default;
 };
 
 /// m_d = mean over queries of sum_e |d o_e / d q_d| of plain softmax attention, normalised.
@@ -51,6 +54,7 @@ struct Jacobian {
   Form form = Form::product;
   Normalize normalize = Normalize::max;
   Scope scope = Scope::automatic;
+  bool operator==(const Jacobian&) const = default;
 };
 
 /// s = -1/2 c (q-k)' P (q-k), P the inverse of the keys' covariance with a ridge and a prior.
@@ -60,6 +64,7 @@ struct KeyCovariance {
   std::optional<double> prior = {};  ///< n0 pseudo-observations of the identity; 0, under prefix D
   std::int64_t period = 64;          ///< prefix: keys between two estimates
   Scope scope = Scope::automatic;
+  bool operator==(const KeyCovariance&) const = default;
 };
 
 /// m_d uniform in [floor, 1], drawn once per (layer, G, D) from the seed: the control experiment.
@@ -70,6 +75,7 @@ struct Random {
   double floor = 0.1;
   std::uint64_t seed = 0;
   std::int64_t layer = 0;
+  bool operator==(const Random&) const = default;
 };
 
 /// The caller's: m >= 0 of shape (1|B, G|H, 1|N, D), or a symmetric P >= 0 of shape (1|B, G, D, D).
@@ -77,6 +83,7 @@ struct Given {
   static constexpr std::string_view name = "given";
   Form form = Form::product;
   Extent extent = Extent::diagonal;
+  bool operator==(const Given&) const = default;
 };
 
 using Metric = std::variant<Dot, LayerChange, Flat, Jacobian, KeyCovariance, Random, Given>;

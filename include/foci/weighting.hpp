@@ -16,24 +16,28 @@ enum class Feature { elu1, relu, exp };
 /// a = exp(s) / sum
 struct Softmax {
   static constexpr std::string_view name = "softmax";
+  bool operator==(const Softmax&) const = default;
 };
 
 /// a = relu(s)^2, rescaled
 struct Relu2 {
   static constexpr std::string_view name = "relu2";
   Rescale rescale = Rescale::length;
+  bool operator==(const Relu2&) const = default;
 };
 
 /// a = s, rescaled
 struct Identity {
   static constexpr std::string_view name = "identity";
   Rescale rescale = Rescale::length;
+  bool operator==(const Identity&) const = default;
 };
 
 /// a = phi(q').phi(k) / sum
 struct Linear {
   static constexpr std::string_view name = "linear";
   Feature feature = Feature::elu1;
+  bool operator==(const Linear&) const = default;
 };
 
 /// a = rate^(t-j) / sum over visible keys, with content then times s. Causal only.
@@ -41,6 +45,7 @@ struct Decay {
   static constexpr std::string_view name = "decay";
   double rate = 0.9;
   bool content = false;
+  bool operator==(const Decay&) const = default;
 };
 
 using Weighting = std::variant<Softmax, Relu2, Identity, Linear, Decay>;

@@ -10,7 +10,7 @@
 #include <ATen/ops/tensor.h>
 #include <torch/serialize/input-archive.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace foci::nn {
 namespace {

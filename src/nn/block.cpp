@@ -10,7 +10,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/gelu.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <vector>

@@ -6,7 +6,7 @@
 
 #include <foci/settings.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace foci::nn {
 namespace {
@@ -47,7 +47,16 @@ auto untranslated(F&& f) {
   }
 }
 
-std::string text_of(const Options& how) { return to_text(settings_of(how)); }
+/// The operators' text; the last one made on this thread is remembered.
+std::string text_of(const Options& how) {
+  thread_local Options last;
+  thread_local std::string text = to_text(settings_of(last));
+  if (how != last) {
+    text = to_text(settings_of(how));
+    last = how;
+  }
+  return text;
+}
 
 at::Tensor or_undefined(const at::Tensor& tensor) {
   return tensor.dim() > 1 ? tensor : at::Tensor();

@@ -5,7 +5,7 @@
 #include <foci/error.hpp>
 #include <foci/settings.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cmath>

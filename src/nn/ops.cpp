@@ -18,8 +18,9 @@
 #endif
 #include <torch/library.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <utility>
 #include <variant>
 
 namespace foci::nn {
@@ -38,6 +39,35 @@ void* stream_of(const at::Tensor& q) {
   return nullptr;
 }
 
+/// Host memory for one call. Each thread keeps what its last call used, up to 16 MiB: a megabyte
+/// that malloc gives and takes back every time costs more than a short call itself.
+class HostRoom {
+ public:
+  HostRoom() = default;
+  explicit HostRoom(std::size_t bytes) : held_(std::exchange(kept(), {})) {
+    if (held_.bytes < bytes) held_ = {c10::GetCPUAllocator()->allocate(bytes), bytes};
+  }
+  HostRoom(HostRoom&&) = default;
+  HostRoom& operator=(HostRoom&&) = default;
+  ~HostRoom() {
+    if (held_.memory && held_.bytes <= (std::size_t(16) << 20)) kept() = std::move(held_);
+  }
+
+  void* memory() const { return held_.memory.get(); }
+
+ private:
+  struct Held {
+    c10::DataPtr memory;
+    std::size_t bytes = 0;
+  };
+  static Held& kept() {
+    thread_local Held of_this_thread;
+    return of_this_thread;
+  }
+
+  Held held_;
+};
+
 /// Memory for one call, and torch's threads or stream.
 class Room {
  public:
@@ -46,13 +76,13 @@ class Room {
     if (q.is_cuda()) {
       on_gpu_ = at::empty({std::int64_t(bytes_)}, q.options().dtype(at::kByte));
     } else {
-      memory_ = c10::GetCPUAllocator()->allocate(bytes_);
+      on_host_ = HostRoom(bytes_);
     }
     stream_ = stream_of(q);
   }
 
   Call call() const {
-    void* memory = on_gpu_.defined() ? on_gpu_.data_ptr() : memory_.get();
+    void* memory = on_gpu_.defined() ? on_gpu_.data_ptr() : on_host_.memory();
     return {.workspace = {static_cast<std::byte*>(memory), bytes_},
             .threads = &threads_,
             .stream = stream_,
@@ -62,7 +92,7 @@ class Room {
  private:
   Executor& threads_;
   std::size_t bytes_;
-  c10::DataPtr memory_;
+  HostRoom on_host_;
   at::Tensor on_gpu_;
   void* stream_;
 };

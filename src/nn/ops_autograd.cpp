@@ -13,16 +13,25 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Saved in this order, o and lse behind them.
-variable_list listed(const Tensors& from) {
+/// What is kept for the way back: o, lse and the nine, up to the last of them that is there.
+variable_list listed(const Tensors& from, const at::Tensor& o, const at::Tensor& lse) {
   variable_list tensors;
+  tensors.reserve(11);
+  tensors.push_back(o);
+  tensors.push_back(lse);
   from.each([&](std::string_view, const at::Tensor& tensor) { tensors.push_back(tensor); });
+  while (!tensors.back().defined()) tensors.pop_back();
   return tensors;
 }
 
-Tensors unlisted(const variable_list& tensors) {
-  return {tensors[0], tensors[1], tensors[2], tensors[3], tensors[4],
-          tensors[5], tensors[6], tensors[7], tensors[8]};
+BackwardTensors unlisted(const at::Tensor& d_o, variable_list saved) {
+  saved.resize(11);
+  return {
+      d_o,
+      {saved[2], saved[3], saved[4], saved[5], saved[6], saved[7], saved[8], saved[9], saved[10]},
+      saved[0],
+      saved[1],
+      {}};
 }
 
 /// Which of the nine each of the six gradients belongs to.
@@ -38,9 +47,7 @@ struct Attend : torch::autograd::Function<Attend> {
     const Tensors from =
         Tensors::of(q, k, v, v_prev, key_mask, key_bias, metric, q_offsets, k_offsets);
     const auto [o, lse] = call_attend(from, how);
-    variable_list saved = listed(from);
-    saved.insert(saved.end(), {o, lse});
-    ctx->save_for_backward(std::move(saved));
+    ctx->save_for_backward(listed(from, o, lse));
     ctx->saved_data["how"] = how;
     ctx->mark_non_differentiable({lse});
     return {o, lse};
@@ -49,13 +56,12 @@ struct Attend : torch::autograd::Function<Attend> {
   static variable_list backward(AutogradContext* ctx, const variable_list& above) {
     variable_list gradients(10);  // one for each parameter of forward, the settings too
     if (!above[0].defined()) return gradients;
-    const variable_list saved = ctx->get_saved_variables();
-    BackwardTensors given{above[0], unlisted(saved), saved[9], saved[10], {}};
+    BackwardTensors given = unlisted(above[0], ctx->get_saved_variables());
     std::array<bool, 9> needed{};
-    std::size_t edge = 0;  // tensors that are missing have none
-    for (std::size_t i = 0; i < needed.size(); ++i) {
-      needed[i] = saved[i].defined() && ctx->needs_input_grad(edge++);
-    }
+    std::size_t input = 0, edge = 0;  // tensors that are missing have no edge
+    given.from.each([&](std::string_view, const at::Tensor& tensor) {
+      needed[input++] = tensor.defined() && ctx->needs_input_grad(edge++);
+    });
     for (std::size_t i = 0; i < differentiable.size(); ++i) {
       given.wanted[i] = needed[differentiable[i]];
     }

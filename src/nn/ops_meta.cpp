@@ -7,7 +7,7 @@
 #include <c10/core/SymIntArrayRef.h>
 #include <torch/library.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <variant>
 #include <vector>

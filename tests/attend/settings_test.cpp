@@ -45,6 +45,14 @@ TEST(Settings, NothingSaidIsPlainAttention) {
   EXPECT_EQ(again("   causal=true  "), "metric=dot weighting=softmax causal=true form=product");
 }
 
+TEST(Settings, EqualOptionsAreThoseOfEqualValues) {
+  const Options how{.metric = KeyCovariance{.ridge = 0.1}, .scale = MatchDot{}};
+  EXPECT_EQ(how, options_of(settings_of(how)));
+  EXPECT_NE(how, (Options{.metric = KeyCovariance{.ridge = 0.2}, .scale = MatchDot{}}));
+  EXPECT_NE(how, (Options{.metric = KeyCovariance{.ridge = 0.1}}));
+  EXPECT_NE((Options{.metric = Dot{}}), (Options{.metric = Flat{}}));
+}
+
 TEST(Settings, EveryDefaultIsTheStructs) {
   const Options how = options_of({{"metric", "key-covariance"}});
   const auto& metric = std::get<KeyCovariance>(how.metric);

@@ -114,6 +114,27 @@ TEST(Attend, SameBitsForAnyNumberOfTorchsThreads) {
   at::set_num_threads(before);
 }
 
+/// A thread remembers its last options and the room of its last call.
+TEST(Attend, CallsOfOtherOptionsAndSizesLeaveNothingBehind) {
+  const Made m;
+  const at::Tensor longer = at::randn({1, 1, 700, 8});
+  const std::vector<Options> ways{{},
+                                  {.metric = LayerChange{}},
+                                  {.metric = LayerChange{.normalize = Normalize::mean}},
+                                  {.metric = LayerChange{}, .scale = 0.5},
+                                  {.metric = KeyCovariance{.ridge = 0.1}}};
+  const Inputs in{.q = f32(m.q), .k = f32(m.k), .v = f32(m.v), .v_prev = f32(m.v_prev)};
+  for (int turn = 0; turn < 2; ++turn) {
+    for (const Options& how : ways) {
+      const at::Tensor expected = at::empty_like(m.q);
+      foci::attend({.o = f32(expected)}, in, how);
+      EXPECT_TRUE(attend(m.q, m.k, m.v, {.v_prev = m.v_prev}, how).equal(expected));
+      attend(longer, longer, longer, {}, {});
+      EXPECT_TRUE(attend(m.q, m.k, m.v, {.v_prev = m.v_prev}, how).equal(expected));
+    }
+  }
+}
+
 TEST(Attend, ASecondDerivativeIsRefusedWhenAskedFor) {
   const Made m;
   const at::Tensor q = m.q.clone().requires_grad_();
