@@ -11,7 +11,7 @@
 #include <foci/executor.hpp>
 #include <foci/safetensors.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
 #include <cmath>

@@ -4,7 +4,7 @@
 
 #include "cli/machine.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -14,7 +14,7 @@
 #include <foci/executor.hpp>
 #include <foci/safetensors.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ namespace {
 /// Beyond this many multiplications a forward pass is too slow to repeat for every difference.
 constexpr double most_work = 4e7;
 
-struct Subject {
+struct Checked {
   std::optional<Safetensors> file;
   Problem problem;  // f64, nothing rounded yet
   Options how;
@@ -34,8 +34,8 @@ struct Subject {
   int threads = 1;
 };
 
-Subject subject_of(const Check& verb) {
-  Subject subject;
+Checked subject_of(const Check& verb) {
+  Checked subject;
   if (!verb.in) {
     subject.how = verb.mechanism.how;
     subject.dtype = verb.mechanism.dtype.value_or(DType::f32);
@@ -62,7 +62,7 @@ double work_of(const Problem& problem) {
 }
 
 /// Why differences of the forward pass say nothing here; empty when they do.
-std::string no_differences(const Subject& subject, const Tensor& o) {
+std::string no_differences(const Checked& subject, const Tensor& o) {
   const auto values = o.values();
   if (!std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); }))
     return "o holds NaN or infinity";
@@ -71,7 +71,7 @@ std::string no_differences(const Subject& subject, const Tensor& o) {
   return "";
 }
 
-std::vector<Finding> findings_of(const Subject& subject, const Common& common, Executor& threads,
+std::vector<Finding> findings_of(const Checked& subject, const Common& common, Executor& threads,
                                  Remarks& remarks) {
   Progress progress("check", "parts", common.json || common.quiet ? Show::nothing : Show::progress);
   const Problem rounded = converted(subject.problem, subject.dtype);
@@ -125,7 +125,7 @@ std::string verdict(const std::vector<Finding>& findings) {
   return has_passed(findings) ? painted("passed", Paint::good) : painted("FAILED", Paint::bad);
 }
 
-void print_result(const Subject& subject, const std::vector<Finding>& findings, const Check& verb,
+void print_result(const Checked& subject, const std::vector<Finding>& findings, const Check& verb,
                   const Remarks& remarks) {
   const Sizes s = subject.problem.sizes();
   if (verb.common.json) {
@@ -170,7 +170,7 @@ void print_result(const Subject& subject, const std::vector<Finding>& findings, 
 
 int run(const Check& verb) {
   Remarks remarks;
-  Subject subject = subject_of(verb);
+  Checked subject = subject_of(verb);
   Executor threads(verb.common.threads);
   subject.threads = threads.threads();
   const auto findings = findings_of(subject, verb.common, threads, remarks);

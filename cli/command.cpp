@@ -7,7 +7,7 @@
 #include <foci/attention.hpp>
 #include <foci/error.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <new>

@@ -11,7 +11,7 @@
 #include <foci/attention.hpp>
 #include <foci/executor.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

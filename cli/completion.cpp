@@ -4,7 +4,7 @@
 #include "cli/suggest.hpp"
 #include "cli/verbs.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <functional>
@@ -12,9 +12,7 @@
 namespace foci::cli {
 namespace {
 
-std::string spaced(const std::vector<std::string>& words) {
-  return fmt::format("{}", fmt::join(words, " "));
-}
+std::string spaced(const std::vector<std::string>& words) { return listed(words, " "); }
 
 std::vector<std::string> words_after(const VerbPage& page) {
   return page.word == "VERB" ? verb_names() : choices(page.word);

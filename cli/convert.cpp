@@ -10,7 +10,7 @@
 #include <foci/error.hpp>
 #include <foci/safetensors.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace foci::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include <foci/executor.hpp>
 #include <foci/generate.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 

@@ -8,7 +8,7 @@
 #include <foci/executor.hpp>
 #include <foci/text.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>

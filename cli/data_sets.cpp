@@ -2,7 +2,7 @@
 // The table of known data sets.
 #include "cli/data_sets.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

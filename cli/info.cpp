@@ -9,7 +9,7 @@
 #include <foci/device.hpp>
 #include <foci/executor.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
@@ -97,8 +97,7 @@ Json json_of(const std::vector<Support>& cells, const Info& verb) {
 void print_markdown(const std::vector<Support>& cells) {
   for (const std::string& backend : distinct(cells, &Support::backend)) {
     if (!is_built(cells, backend)) continue;
-    fmt::print("| `{}` | {} |\n|---", backend,
-               fmt::join(distinct(cells, &Support::weighting), " | "));
+    fmt::print("| `{}` | {} |\n|---", backend, listed(distinct(cells, &Support::weighting), " | "));
     for (std::size_t i = 0; i < distinct(cells, &Support::weighting).size(); ++i)
       fmt::print("|:---:");
     fmt::print("|\n");
@@ -161,8 +160,10 @@ int run(const Info& verb) {
              threads == 1 ? "" : "s");
   for (const Device& gpu : gpus()) fmt::print("device  cuda {}\n", gpu_text(gpu));
   if (verb.common.quiet) return 0;
+  const auto names = isas();
   fmt::print("isa     {}{} (of {}: FOCI_ISA chooses)\n", wide,
-             bf16 == wide ? "" : ", " + bf16 + " for softmax over bf16", fmt::join(isas(), ", "));
+             bf16 == wide ? "" : ", " + bf16 + " for softmax over bf16",
+             listed({names.begin(), names.end()}));
   print_table(cells);
   return 0;
 }

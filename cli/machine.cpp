@@ -4,7 +4,7 @@
 
 #include "cli/suggest.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <malloc.h>
 #include <sched.h>
 

@@ -7,7 +7,7 @@
 
 #include <foci/error.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cmath>

@@ -6,7 +6,7 @@
 
 #include <foci/attention.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace foci::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include <foci/attention.hpp>
 #include <foci/settings.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -59,7 +59,7 @@ void refuse_misfits(const Words& words, const std::string& choice, std::string_v
     const std::string* text = text_of(words, flag);
     if (text == nullptr || *text == "false" || fits(choice, flag)) continue;
     throw Misuse(fmt::format("--{} belongs to --{} {}; the {} is {}", flag, kind,
-                             fmt::join(owners(flag), ", "), kind, choice));
+                             listed(owners(flag)), kind, choice));
   }
 }
 

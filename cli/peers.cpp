@@ -9,7 +9,7 @@
 #include "cli/suggest.hpp"
 #include "cli/turns.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -191,7 +191,7 @@ Names torch_flags(Subject& ours, const Names& names, const Scratch& scratch) {
                  "--dtype=" + std::string(name_of(ours.dtype())),
                  "--threads=" + std::to_string(ours.threads().threads()),
                  "--pass=" + pass_word(ours.what().pass),
-                 "--peers=" + fmt::format("{}", fmt::join(names, ",")),
+                 "--peers=" + listed(names, ","),
                  "--tensors=" + scratch.file("tensors"),
                  "--answers=" + scratch.path()};
   if (ours.what().mechanism.how.causal) flags.emplace_back("--causal");

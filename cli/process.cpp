@@ -3,7 +3,7 @@
 // gone is an error here and no signal, which a pipe would make of it.
 #include "cli/process.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <csignal>

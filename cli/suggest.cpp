@@ -2,7 +2,7 @@
 // The nearest known word by optimal string alignment, and text made safe for a one-line message.
 #include "cli/suggest.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -65,8 +65,13 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& ca
   return close ? fmt::format("; did you mean {}?", best) : fmt::format("; the nearest is {}", best);
 }
 
-std::string listed(const std::vector<std::string>& words) {
-  return fmt::format("{}", fmt::join(words, ", "));
+std::string listed(const std::vector<std::string>& words, std::string_view separator) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (&word != &words.front()) text += separator;
+    text += word;
+  }
+  return text;
 }
 
 std::string shown(std::string_view text) {

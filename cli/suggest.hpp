@@ -17,7 +17,7 @@ std::size_t typing_errors(std::string_view a, std::string_view b);
 std::string suggestion(std::string_view word, const std::vector<std::string>& candidates);
 
 /// "a, b, c"
-std::string listed(const std::vector<std::string>& words);
+std::string listed(const std::vector<std::string>& words, std::string_view separator = ", ");
 
 /// The text with control characters and broken UTF-8 spelled out and its length bounded.
 std::string shown(std::string_view text);

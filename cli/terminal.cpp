@@ -2,7 +2,7 @@
 // What is printed and how; knows nothing of attention.
 #include "cli/terminal.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -6,7 +6,7 @@
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 #include <foci/error.hpp>
 #include <foci/safetensors.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <csignal>

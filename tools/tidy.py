@@ -33,8 +33,18 @@ def commands(path):
                 next(words)
             elif word != "-Winvalid-pch" and not word.endswith(("c++", "g++")):
                 flags.append(word)
-        found[os.path.realpath(entry["file"])] = (entry["directory"], tuple(flags))
+        for source in sources_in(entry["file"]):
+            found[os.path.realpath(source)] = (entry["directory"], tuple(flags))
     return found
+
+
+def sources_in(path):
+    """The sources behind one compilation: itself, or what CMake's unity file includes."""
+    if "/Unity/unity_" not in path:
+        return [path]
+    if not os.path.exists(path):
+        return []
+    return re.findall(r'^#include "(.+\.cpp)"$', open(path).read(), re.MULTILINE)
 
 
 def groups(sources, known):

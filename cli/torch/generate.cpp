@@ -13,7 +13,7 @@
 #include <ATen/Parallel.h>
 #include <torch/cuda.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
 #include <cstdio>

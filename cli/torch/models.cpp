@@ -5,7 +5,7 @@
 
 #include <foci/models.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace foci::cli {
 namespace {

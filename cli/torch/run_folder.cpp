@@ -8,7 +8,7 @@
 #include <foci/attention.hpp>
 #include <foci/error.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>

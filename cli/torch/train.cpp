@@ -9,7 +9,7 @@
 
 #include <foci/error.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <csignal>
 #include <filesystem>

@@ -18,7 +18,7 @@
 #include <foci/device.hpp>
 #include <foci/error.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <vector>
 

@@ -15,7 +15,7 @@
 
 #include <foci/error.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 #include <variant>

@@ -4,10 +4,11 @@
 #include <foci/settings.hpp>
 
 #include "attend/check.hpp"
+#include "error/listed.hpp"
 
 #include <foci/error.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <charconv>
@@ -215,9 +216,6 @@ void read_scale(Settings& left, Scale& to) {
 }
 
 [[noreturn]] void refuse_setting(const std::string& name, const Options& how) {
-  const auto listed = [](const std::vector<std::string_view>& names) {
-    return fmt::format("{}", fmt::join(names, ", "));
-  };
   if (const auto metrics = owners_among<Metric>(name); !metrics.empty()) {
     throw InvalidArgument(fmt::format("{} belongs to metric {}; the metric is {}", name,
                                       listed(metrics), checks::name_of(how.metric)));
@@ -252,7 +250,7 @@ Settings parse_settings(std::string_view text) {
 std::string to_text(const Settings& settings) {
   std::string text;
   const auto add = [&](std::string_view name, std::string_view value) {
-    fmt::format_to(std::back_inserter(text), "{}{}={}", text.empty() ? "" : " ", name, value);
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
   };
   for (const std::string_view first : {"metric", "weighting"}) {
     if (const auto found = settings.find(first); found != settings.end()) add(first, found->second);

@@ -7,7 +7,7 @@
 #include <foci/error.hpp>
 #include <foci/tensor.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <string_view>

@@ -8,7 +8,7 @@
 #include <foci/error.hpp>
 #include <foci/text.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <array>
@@ -19,10 +19,6 @@
 
 namespace foci::data {
 namespace {
-
-struct Merge {
-  std::int32_t rank = 0, merged = 0;
-};
 
 std::uint64_t pair_key(std::int32_t a, std::int32_t b) {
   return std::uint64_t(std::uint32_t(a)) << 32 | std::uint32_t(b);
@@ -62,6 +58,10 @@ bool to_bytes(std::string_view token, std::string& bytes) {
 }  // namespace
 
 struct BytePairs::Contents {
+  struct Merge {
+    std::int32_t rank = 0, merged = 0;
+  };
+
   std::vector<std::string> bytes;  // of each token
   std::unordered_map<std::uint64_t, Merge> merges;
   std::array<std::int32_t, 256> of_byte{};

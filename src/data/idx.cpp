@@ -2,8 +2,9 @@
 // IDX, the format of MNIST: a magic number that says type and rank, big-endian sizes, then the
 // values. Only unsigned bytes of rank 3 (images) and 1 (labels) are read.
 #include "data/image_set.hpp"
+#include "error/listed.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
@@ -43,7 +44,7 @@ std::vector<std::uint32_t> sizes_of(ByteView bytes, const std::string& name, std
   if (sizes[0] == 0) refuse(name, "holds nothing: its first size, at byte 4, is 0");
   if (bytes.size() - head != values) {
     refuse(name, fmt::format("has {} bytes after its header of {}; its sizes ({}) need {}",
-                             bytes.size() - head, head, fmt::join(sizes, ", "), values));
+                             bytes.size() - head, head, listed(sizes), values));
   }
   return sizes;
 }

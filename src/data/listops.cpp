@@ -8,7 +8,7 @@
 #include <foci/generate.hpp>
 #include <foci/random.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

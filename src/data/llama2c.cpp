@@ -3,7 +3,7 @@
 // a kind together. Little-endian, as the machines that this library runs on.
 #include "data/llama2c.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 #include <utility>

@@ -5,7 +5,7 @@
 #include <foci/loader.hpp>
 #include <foci/random.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <condition_variable>
 #include <exception>

@@ -8,7 +8,7 @@
 #include <foci/generate.hpp>
 #include <foci/random.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -35,8 +35,8 @@ bool covers(int shape, int y, int x, int reach) {
   }
 }
 
-void write_split(const std::string& folder, const std::string& part, std::int64_t count,
-                 std::uint64_t seed) {
+void write_shapes(const std::string& folder, const std::string& part, std::int64_t count,
+                  std::uint64_t seed) {
   IdxWriter images, labels;
   images.begin({count, side, side});
   labels.begin({count});
@@ -77,8 +77,8 @@ void write_made_images(const std::string& folder, std::int64_t count, std::uint6
   if (count < 5 || count > most_images) {
     throw InvalidArgument(fmt::format("{} made images; it needs 5 to {}", count, most_images));
   }
-  write_split(folder, "train", count, seed);
-  write_split(folder, "t10k", count / 5, seed ^ 0x5eed);
+  write_shapes(folder, "train", count, seed);
+  write_shapes(folder, "t10k", count / 5, seed ^ 0x5eed);
   std::string names;
   for (const std::string& name : made_image_classes()) names += name + "\n";
   write_file(joined(folder, "classes.txt"), std::as_bytes(std::span(names)));

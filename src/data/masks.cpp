@@ -3,10 +3,11 @@
 // that turns a mask's bytes into classes.
 #include "data/folder.hpp"
 #include "data/image_set.hpp"
+#include "error/listed.hpp"
 
 #include <foci/error.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -84,9 +85,7 @@ void apply_rule(Image& mask, const MaskRule& rule, const std::string& name) {
              fmt::format("has {} at row {}, column {}, which is no class; it needs {} to {}{}",
                          mask.pixels[i], i / std::size_t(mask.width), i % std::size_t(mask.width),
                          rule.first, rule.first + int(rule.classes.size()) - 1,
-                         rule.unlabelled.empty()
-                             ? ""
-                             : fmt::format(" or {}", fmt::join(rule.unlabelled, ", "))));
+                         rule.unlabelled.empty() ? "" : " or " + listed(rule.unlabelled)));
     }
     mask.pixels[i] = std::uint8_t(to);
   }

@@ -9,7 +9,7 @@
 #include <foci/generate.hpp>
 #include <foci/random.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -197,7 +197,7 @@ Image rendered(const PathfinderSample& sample, const Pathfinder& how) {
   return canvas.image();
 }
 
-void write_split(const std::string& folder, const std::string& part, std::int64_t count,
+void write_paths(const std::string& folder, const std::string& part, std::int64_t count,
                  std::uint64_t seed) {
   IdxWriter images, labels;
   images.begin({count, Pathfinder{}.size, Pathfinder{}.size});
@@ -237,8 +237,8 @@ void write_pathfinder(const std::string& folder, std::int64_t count, std::uint64
     throw InvalidArgument(
         fmt::format("{} images of Pathfinder; it needs 10 to {}", count, most_images));
   }
-  write_split(folder, "train", count, seed);
-  write_split(folder, "t10k", count / 10, seed + 0x2000000000u);
+  write_paths(folder, "train", count, seed);
+  write_paths(folder, "t10k", count / 10, seed + 0x2000000000u);
   const std::string names = "apart\nconnected\n";
   write_file(joined(folder, "classes.txt"), std::as_bytes(std::span(names)));
 }

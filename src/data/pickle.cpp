@@ -3,7 +3,7 @@
 // at least a byte of the file, so memory is bounded by the file's size and by most_values.
 #include "data/pickle.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

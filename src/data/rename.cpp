@@ -8,7 +8,7 @@
 #include <foci/error.hpp>
 #include <foci/llama2c.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

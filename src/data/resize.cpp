@@ -4,7 +4,7 @@
 #include <foci/error.hpp>
 #include <foci/image.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 #include <foci/error.hpp>
 #include <foci/llama2c.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <cstring>

@@ -4,7 +4,7 @@
 
 #include <foci/data.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

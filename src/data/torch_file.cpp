@@ -6,7 +6,7 @@
 #include "data/pickle.hpp"
 #include "data/unicode.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,7 @@
 
 #include <foci/text.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cctype>
 #include <charconv>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Labelled text, a sample a line: class, perhaps other fields, text, with tabs between them.
 #include "data/lines.hpp"
+#include "error/listed.hpp"
 
 #include <foci/text.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <set>
@@ -25,7 +26,7 @@ TextSet parse_tsv(std::string_view bytes, const std::string& name,
     const std::string_view label = line.substr(0, tab);
     if (!classes.empty() && std::find(classes.begin(), classes.end(), label) == classes.end()) {
       refuse(name, fmt::format("line {}: class {} is none of {}", number, in_quotes(label),
-                               fmt::join(classes, ", ")));
+                               listed(classes)));
     }
     labels.push_back(label);
     set.samples.push_back({0, std::string(line.substr(line.rfind('\t') + 1))});

@@ -6,7 +6,7 @@
 #include <foci/error.hpp>
 #include <foci/text.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <unordered_map>

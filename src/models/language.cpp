@@ -13,7 +13,7 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

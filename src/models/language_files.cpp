@@ -10,7 +10,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>

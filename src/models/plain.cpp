@@ -9,7 +9,7 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 

@@ -14,7 +14,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -10,7 +10,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace foci::models {
 namespace {

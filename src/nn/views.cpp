@@ -6,7 +6,7 @@
 
 #include <ATen/Parallel.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <memory>

@@ -8,7 +8,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 

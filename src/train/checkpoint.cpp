@@ -8,7 +8,7 @@
 #include <foci/nn.hpp>
 #include <foci/safetensors.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

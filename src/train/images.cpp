@@ -14,7 +14,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/topk.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace foci::train {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <ATen/Context.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <chrono>

@@ -14,7 +14,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/upsample_bilinear2d.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace foci::train {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <foci/error.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <fstream>
@@ -18,12 +18,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* word_file = "vocabulary.txt";
-
-/// The files of byte pairs, as they are.
-struct PairFiles {
-  std::string encoder, merges;
-  bool operator==(const PairFiles&) const = default;
-};
 
 void write(const fs::path& path, const std::string& bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -48,9 +42,15 @@ std::size_t line_before(std::string_view text, std::size_t at) {
 }  // namespace
 
 struct Tokenizer::Contents {
+  /// Of byte pairs, as they are.
+  struct Files {
+    std::string encoder, merges;
+    bool operator==(const Files&) const = default;
+  };
+
   std::optional<data::WordVocabulary> words;
   std::optional<data::BytePairs> pairs;
-  PairFiles files;
+  Files files;
 };
 
 Tokenizer::Tokenizer() : contents_(std::make_shared<Contents>()) {}
