@@ -5,6 +5,7 @@
 // += p' d_o and dk += ds' q, and dkey_bias is a sum of rows. dq gets its parts
 // by float additions in memory, or from softmax_mma_queries.cu in one order.
 #include "cuda/softmax_mma_backward.cuh"
+#include "cuda/softmax_wgmma_backward.cuh"
 
 #include <algorithm>
 
@@ -654,7 +655,9 @@ void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved&
   softmax_mma_rows(args, scratch, !exact, stream);
   if (exact) softmax_mma_deltas(args, stream);
   if (args.dq) fill(args.dq, 0, dq_room(shape, chunks) * sizeof(float), stream);
-  if (folded.v.dtype == DType::bf16) {
+  if (softmax_wgmma_serves(args)) {
+    softmax_wgmma_backward(args, stream);
+  } else if (folded.v.dtype == DType::bf16) {
     choose_width<DType::bf16>(args, stream);
   } else {
     choose_width<DType::f16>(args, stream);

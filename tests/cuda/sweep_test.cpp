@@ -76,6 +76,35 @@ TEST_P(CudaSweep, follows_ref) {
   }
 }
 
+#ifndef FOCI_EMULATED
+/// Heads and sequences long enough for kernels of their own (softmax_wgmma), with a key bias whose
+/// gradient is asked for, with holes, in groups, and far below 0.
+TEST(CudaWideHeads, follow_ref) {
+  FOCI_WANT_GPU();
+  for (const Case& c : {Case{"long", 1, 4, 2, 197, 300, 64, 64, Masked::holes},
+                        Case{"tall", 2, 2, 2, 321, 257, 64, 64},
+                        Case{"wide", 1, 4, 2, 197, 300, 128, 128, Masked::tail},
+                        Case{"wide tall", 1, 2, 2, 257, 193, 128, 128}}) {
+    for (const int setting : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      const DType dtype = setting % 2 ? DType::f16 : DType::bf16;
+      const Options how{.causal = (setting & 2) != 0};
+      Three three(c, dtype, 1, 3);
+      if (setting & 4) {
+        three.ours.normal("key_bias", {c.B, c.H, c.M}, 1);
+        Tensor low = Tensor::copy(three.ours["key_bias"], DType::f32);
+        for (std::int64_t i = 0; i < low.view().count(); ++i) low.data<float>()[i] -= 120;
+        three.ours.put("key_bias", std::move(low));
+      }
+      Rule rule;
+      three.answer(how);
+      three.compare(how, rule, Backend::cuda);
+      rule.expect(std::string(c.name) + (how.causal ? " causal" : "") +
+                  (setting & 4 ? " biased " : " ") + std::string(name_of(dtype)));
+    }
+  }
+}
+#endif
+
 INSTANTIATE_TEST_SUITE_P(Weightings, CudaSweep, testing::ValuesIn(weightings()),
                          [](const auto& info) { return info.param.name; });
 
