@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# bench/train.py TASK PRESET [--metrics ...] [--seeds ...] [--jobs K] [-- FLAGS]: trains the same
-# model with several metrics and seeds and the same budget, and adds the Records to
-# bench/results/<machine>/train-<preset>.jsonl, from which tools/results.py makes docs/results.md.
-# Runs whose Records are there already are left alone, so that runs may accumulate.
+# bench/train.py TASK PRESET [--name NAME] [--metrics ...] [--seeds ...] [--jobs K] [-- FLAGS]:
+# trains the same model with several metrics and seeds and the same budget, and adds the Records to
+# bench/results/<machine>/train-<name>.jsonl, from which tools/results.py makes docs/results.md.
+# Runs whose Records are there already are left alone, so that runs may accumulate; each is written
+# when it ends.
 import argparse
 import concurrent.futures
 import json
@@ -38,13 +39,14 @@ def is_done(records, metric, seed):
 
 def train(options, metric, seed):
     """One run; gives its Records, or nothing and a line that says why."""
-    folder = os.path.join(options.runs, options.preset, f"{metric}-{seed}")
+    folder = os.path.join(options.runs, options.name, f"{metric}-{seed}")
     command = command_of(options, metric, seed, folder)
     if os.path.isdir(folder):
         command.append("--resume")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        print(f"{metric}, seed {seed}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        why = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        print(f"{metric}, seed {seed}: {why}", file=sys.stderr)
         return []
     result = json.loads(done.stdout)
     if not result["finished"]:
@@ -61,6 +63,7 @@ def main():
     parser = argparse.ArgumentParser(description="Trains metrics side by side, as Records.")
     parser.add_argument("task", help="images, text, sequences or segments")
     parser.add_argument("preset")
+    parser.add_argument("--name", help="what to call the results (default: the preset)")
     parser.add_argument("--metrics", default="dot,layer-change,flat,random")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once")
@@ -74,10 +77,11 @@ def main():
     cut = words.index("--") if "--" in words else len(words)
     options = parser.parse_args(words[:cut])
     options.flags = words[cut + 1:]
+    options.name = options.name or options.preset
     info = json.loads(text_of(options.foci, "info", "--json") or
                       sys.exit("train: no command " + options.foci))
     machine = options.machine or machine_name(info)
-    path = os.path.join(options.results, machine, f"train-{options.preset}.jsonl")
+    path = os.path.join(options.results, machine, f"train-{options.name}.jsonl")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     there = records_in(path)
     wanted = [(metric, int(seed)) for seed in options.seeds.split(",")
@@ -85,7 +89,9 @@ def main():
               if not is_done(there, metric, int(seed))]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for records in pool.map(lambda one: train(options, *one), wanted):
+        runs = [pool.submit(train, options, *one) for one in wanted]
+        for run in concurrent.futures.as_completed(runs):
+            records = run.result()
             failed += not records
             with open(path, "a") as file:
                 file.writelines(json.dumps(record) + "\n" for record in records)

@@ -3,9 +3,12 @@
 # bench/train_peer.py FOCI DATA [--turns N] [--steps N] [--threads N]: images a second of the micro
 # vision transformer in training, by `foci train` with dot and with layer-change and by the same
 # model written in torch (eager, the torch of this python). All take turns; the best turn of each
-# counts. foci reads and augments DATA; the peer's batches lie ready. Prints JSON.
+# counts. foci reads and augments DATA; the peer's batches lie ready. Prints JSON and, given
+# --results DIR, writes DIR/<machine>/micro.json, of which tools/performance.py makes a table.
 import argparse
+import datetime
 import json
+import os
 import subprocess
 import tempfile
 import time
@@ -13,6 +16,8 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from suite import machine_name, text_of
 
 BATCH, IMAGE, PATCH, DIM, DEPTH, HEADS, MLP, CLASSES = 128, 28, 4, 64, 4, 4, 2, 10
 
@@ -87,6 +92,8 @@ def main():
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--machine", help="what to call this machine (default: from its processor)")
+    parser.add_argument("--results", help="folder of the results; nothing is written without it")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     best = {"dot": 0.0, "layer-change": 0.0, "torch": 0.0}
@@ -94,10 +101,20 @@ def main():
         for metric in ("dot", "layer-change"):
             best[metric] = max(best[metric], ours(args, metric))
         best["torch"] = max(best["torch"], peer(args.steps))
-    print(json.dumps({"images_per_second": best, "torch": torch.__version__,
-                      "threads": args.threads, "turns": args.turns, "steps": args.steps,
-                      "ours_over_torch": best["layer-change"] / best["torch"],
-                      "layer_change_share": best["dot"] / best["layer-change"] - 1}, indent=2))
+    info = json.loads(text_of(args.foci, "info", "--json"))
+    result = {"schema": 1, "suite": "micro", "machine": args.machine or machine_name(info),
+              "processor": info["machine"]["model"], "commit": info["commit"],
+              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+              "images_per_second": best, "torch": torch.__version__,
+              "threads": args.threads, "turns": args.turns, "steps": args.steps,
+              "ours_over_torch": best["layer-change"] / best["torch"],
+              "layer_change_share": best["dot"] / best["layer-change"] - 1}
+    print(json.dumps(result, indent=2))
+    if args.results:
+        folder = os.path.join(args.results, result["machine"])
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "micro.json"), "w") as file:
+            file.write(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

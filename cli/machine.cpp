@@ -4,6 +4,8 @@
 
 #include "cli/suggest.hpp"
 
+#include <foci/device.hpp>
+
 #include <fmt/core.h>
 #include <malloc.h>
 #include <sched.h>
@@ -47,6 +49,11 @@ int cpu_cores() {
 std::string machine_text() {
   const int cores = cpu_cores();
   return fmt::format("{}, {} core{}", cpu_model(), cores, cores == 1 ? "" : "s");
+}
+
+std::string gpu_machine_text() {
+  const std::vector<Device> gpus = has_cuda() ? devices() : std::vector<Device>();
+  return gpus.empty() ? machine_text() : fmt::format("{}; {}", gpus[0].name, machine_text());
 }
 
 std::string commit_text() { return FOCI_COMMIT; }

@@ -14,7 +14,10 @@ std::string cpu_model();
 int cpu_cores();  ///< that this process may use
 /// "Intel(R) Xeon(R) ..., 2 cores"
 std::string machine_text();
-/// `git describe` when this was configured, "unknown" outside a checkout.
+/// The same behind the name of the GPU, where there is one: "NVIDIA H200; Intel ..., 16 cores".
+std::string gpu_machine_text();
+/// What cmake was told, -DFOCI_COMMIT=NAME, or `git describe` when this was configured, "unknown"
+/// outside a checkout.
 std::string commit_text();
 /// Instruction sets of this processor that kernels care about.
 std::vector<std::string> instruction_sets();

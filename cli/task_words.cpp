@@ -116,6 +116,7 @@ train::TextModel text_model(const Words& words) {
           .kv_heads = count(words, "kv-heads"),
           .mlp_ratio = number(words, "mlp-ratio"),
           .dropout = number(words, "dropout"),
+          .head_dropout = number(words, "head-dropout"),
           .positions = words.at("positions"),
           .mechanism = mechanism_in(words),
           .first_layer = layers.first,

@@ -70,6 +70,7 @@ Flags model_flags() {
       {"drop-path", "NUMBER", "0", model_group,
        "probability that the last layer is left out; it grows from 0 at the first"},
       {"dropout", "NUMBER", "0", model_group, "of the embedding and of what each branch adds"},
+      {"head-dropout", "NUMBER", "0", model_group, "of what the head of a language model reads"},
       {"context", "COUNT", "0", model_group, "tokens of a window of text; 0: the model's"},
       {"length", "COUNT", "0", model_group,
        "tokens or steps of a sequence, what is longer is cut; 0: the data's and the model's"},
@@ -155,7 +156,7 @@ const std::map<std::string_view, Tasks>& owners() {
     for (const char* flag : {"image", "patch", "flip", "workers"})
       tasks[flag] = {"images", "segments"};
     for (const char* flag :
-         {"pairs", "context", "positions", "kv-heads", "sample", "rate", "content"})
+         {"pairs", "head-dropout", "context", "positions", "kv-heads", "sample", "rate", "content"})
       tasks[flag] = {"text"};
     for (const char* flag : {"tokenizer", "dropout"}) tasks[flag] = {"text", "sequences"};
     tasks["length"] = {"sequences"};

@@ -167,7 +167,50 @@ def ptxas_page_of(result, notes):
     return "\n".join(text + (["", why] if why else []))
 
 
-PAGES = {"nn": torch_page_of, "gpu": gpu_page_of, "ptxas": ptxas_page_of}
+def deit_page_of(result, notes):
+    """deit.json: DeiT's training step beside timm's."""
+    text = [f"## {result['machine']}: DeiT in training", "",
+            f"{result['device']}, torch {result['torch']}, timm {result['timm']}; commit "
+            f"`{result['commit']}`, {result['date']}. Images a second of whole training steps "
+            f"(`bench/deit.py`): {result['batch']} images that lie ready, bf16 autocast, AdamW; "
+            f"medians of {result['turns']} turns in one run. Ours waits for the GPU twice a step, "
+            "to look at the loss and at the gradients' length; timm's model is plain attention in "
+            "eager torch and never waits.", "",
+            "| | layer-change | dot | timm eager | layer-change / timm | asked | reached |",
+            "|---|---:|---:|---:|---:|---:|---|"]
+    for line in result["lines"]:
+        rates = {name: run["images_per_second"] for name, run in line["runs"].items()}
+        ratio = rates["layer-change"] / rates["timm eager"]
+        text.append(f"| {line['model']} | {rates['layer-change']:.0f} | {rates['dot']:.0f} | "
+                    f"{rates['timm eager']:.0f} | {ratio:.2f} | ≥ {result['bar']:g} | "
+                    f"{'yes' if ratio >= result['bar'] else '**no**'} |")
+    why = why_not(notes, result["machine"], "deit")
+    return "\n".join(text + (["", why] if why else []))
+
+
+def micro_page_of(result, notes):
+    """micro.json: the micro vision transformer's training step beside the same model in torch."""
+    rates, share = result["images_per_second"], result["layer_change_share"]
+    text = [f"## {result['machine']}: the micro vision transformer in training", "",
+            f"{result['processor']}, {result['threads']} threads, torch {result['torch']}; commit "
+            f"`{result['commit']}`, {result['date']}. Images a second of `foci train images`, "
+            "reading and augmenting included, beside the same model in eager torch, whose batch "
+            f"lies ready (`bench/train_peer.py`): the best of {result['turns']} turns of "
+            f"{result['steps']} steps.", "",
+            "| | images/s | asked | reached |", "|---|---:|---|---|",
+            f"| torch, dot | {rates['torch']:.0f} | | |",
+            f"| dot | {rates['dot']:.0f} | | |",
+            f"| layer-change, {result['ours_over_torch']:.2f} × torch | "
+            f"{rates['layer-change']:.0f} | ≥ 1.3 × torch | "
+            f"{'yes' if result['ours_over_torch'] >= 1.3 else '**no**'} |",
+            f"| what layer-change adds to a step | {share:.1%} | ≤ 5 % | "
+            f"{'yes' if share <= 0.05 else '**no**'} |"]
+    why = why_not(notes, result["machine"], "micro")
+    return "\n".join(text + (["", why] if why else []))
+
+
+PAGES = {"nn": torch_page_of, "gpu": gpu_page_of, "ptxas": ptxas_page_of, "deit": deit_page_of,
+         "micro": micro_page_of}
 
 
 def read(path):

@@ -21,6 +21,7 @@ NAMES = {"top1": "top-1, %", "top5": "top-5, %", "accuracy": "accuracy, %", "mio
          "pixel_accuracy": "pixels right, %", "mean_accuracy": "mean over classes, %",
          "perplexity": "perplexity", "ema_perplexity": "perplexity of the average",
          "bits_per_byte": "bits a byte", "valid_loss": "loss"}
+ORDER = ("dot", "layer-change", "flat", "random", "key-covariance", "jacobian")
 FEW_SEEDS = 3
 
 
@@ -53,6 +54,13 @@ def mechanism_of(record):
     """"layer-change", and the weighting where it is not softmax."""
     _, metric, weighting = record["model"].split(", ")
     return metric if weighting == "softmax" else f"{metric}, {weighting}"
+
+
+def place_of(record):
+    """Dot first, whatever run ended first."""
+    mechanism = mechanism_of(record)
+    metric = mechanism.split(", ")[0]
+    return ORDER.index(metric) if metric in ORDER else len(ORDER), mechanism, record["seed"]
 
 
 def table_of(records):
@@ -101,7 +109,7 @@ def main():
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
             if name.startswith("train-") and name.endswith(".jsonl"):
                 with open(os.path.join(folder, name)) as file:
-                    records = [json.loads(line) for line in file]
+                    records = sorted((json.loads(line) for line in file), key=place_of)
                 preset = name[len("train-"):-len(".jsonl")]
                 sections += [section_of(machine, preset, records)] if records else []
     print("\n\n".join([INTRODUCTION.rstrip(), *sections]))

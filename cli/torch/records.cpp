@@ -97,7 +97,7 @@ std::vector<Record> records_of(const Measurement& what, const train::Scores& sco
                   .data_sha256 = data.sha256,
                   .config_sha256 = data::sha256_of_text(json_of(config).dump()),
                   .commit = commit_text(),
-                  .machine = machine_text(),
+                  .machine = what.machine,
                   .command = what.command};
     if (record.unit == "share" && record.n > 0 && name.find("top") != name.npos)
       record.spread = share_error(value, double(record.n));

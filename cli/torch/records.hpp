@@ -15,6 +15,7 @@ namespace foci::cli {
 /// What was measured, and the command that measures it again.
 struct Measurement {
   const Words& words;   ///< of the run, resolved
+  std::string machine;  ///< that it ran on
   std::string command;  ///< "foci eval runs/a --split test"
 };
 

@@ -57,13 +57,13 @@ RunConfig read_config(const std::string& run) {
   return config;
 }
 
-void write_config(const std::string& run, const RunConfig& config) {
+void write_config(const std::string& run, const RunConfig& config, const std::string& machine) {
   std::error_code fault;
   fs::create_directories(run, fault);
   if (fault) throw FileError(fmt::format("{}: {}", shown(run), fault.message()));
-  write_json(run + "/env.json", {{"version", std::string(version())},
-                                 {"commit", commit_text()},
-                                 {"machine", machine_text()}});
+  write_json(
+      run + "/env.json",
+      {{"version", std::string(version())}, {"commit", commit_text()}, {"machine", machine}});
   write_json(config_path(run), {{"verb", "train"},
                                 {"task", config.task},
                                 {"flags", json_of(config.words)},

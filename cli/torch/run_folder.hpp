@@ -18,7 +18,7 @@ bool has_config(const std::string& run);
 /// Throws FileError that names the file and the place.
 RunConfig read_config(const std::string& run);
 /// config.json and env.json, each whole or not at all.
-void write_config(const std::string& run, const RunConfig& config);
+void write_config(const std::string& run, const RunConfig& config, const std::string& machine);
 
 /// A number of config.json's data. Throws FileError.
 std::int64_t count_in(const std::string& run, const Json& data, const char* name);

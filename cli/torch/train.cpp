@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // foci train and foci eval: data and flags to the library, its lines to the terminal.
+#include "cli/machine.hpp"
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
@@ -58,6 +59,10 @@ void show(const train::Line& line, const TaskKind& task) {
   fmt::print(stderr, "\r\x1b[K{}{}", text.substr(0, terminal_columns() - 1),
              line.scores.empty() ? "" : "\n");
   std::fflush(stderr);
+}
+
+std::string machine_of(const Common& common) {
+  return common.cuda ? gpu_machine_text() : machine_text();
 }
 
 bool holds_checkpoints(const std::string& run) {
@@ -124,15 +129,17 @@ int run_torch(const Train& verb) {
     if (shows) show(line, task);
     return told_to_stop == 0;
   };
-  if (!resumes) write_config(run, {verb.task, asked.words, job.data});
+  if (!resumes) write_config(run, {verb.task, asked.words, job.data}, machine_of(verb.common));
   const train::Outcome outcome = job.train(told);
   std::vector<Record> records;
   if (outcome.finished) {
     Words typed = changed_words(verb.task, asked.words);
     typed["run"] = run;
+    if (verb.common.cuda) typed["device"] = "cuda";
     train::Scores scores = outcome.scores;
     scores["count"] = job.data.at("valid").get<double>();
-    records = records_of({asked.words, command_text("train " + verb.task, typed)}, scores);
+    records = records_of(
+        {asked.words, machine_of(verb.common), command_text("train " + verb.task, typed)}, scores);
     keep_records(run, records);
   }
   return report(verb, run, outcome, records);
@@ -151,8 +158,8 @@ int run_torch(const Eval& verb) {
   const std::string weights = weights_of(verb.run, verb.words.count("ema") > 0);
   const train::Scores scores = task.judge(asked, config.data, weights);
   const std::string& split = asked.words.at("split");
-  const auto records =
-      records_of({asked.words, command_text("eval " + verb.run, verb.words)}, scores);
+  const auto records = records_of(
+      {asked.words, machine_of(verb.common), command_text("eval " + verb.run, verb.words)}, scores);
   keep_records(verb.run, records);
   if (verb.common.json) {
     Json result{

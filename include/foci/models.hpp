@@ -179,6 +179,7 @@ struct LanguageOptions {
   bool biases = true;        ///< of the blocks' products
   bool tied = true;          ///< the head is the embedding
   double dropout = 0;        ///< of the embedding and of what each branch adds
+  double head_dropout = 0;   ///< of what the head reads
   Mechanism mechanism = {};  ///< causal whether it says so or not
 };
 

@@ -61,7 +61,7 @@ struct TextModel {
   std::string name = "language_micro";
   std::int64_t context = 0;  ///< tokens of a window, in training too
   std::int64_t dim = 0, depth = 0, heads = 0, kv_heads = 0;
-  double mlp_ratio = 0, dropout = 0;
+  double mlp_ratio = 0, dropout = 0, head_dropout = 0;
   std::string positions = {};  ///< learned, rotary
   Settings mechanism = {};     ///< models::Mechanism
   std::int64_t first_layer = 0, last_layer = -1;

@@ -26,8 +26,11 @@ void check(const LanguageOptions& o) {
         fmt::format("a vocabulary of {}, a context of {} and {} layers; each must be at least 1",
                     o.vocabulary, o.context, o.depth));
   }
-  if (!(o.dropout >= 0 && o.dropout < 1))
-    throw InvalidArgument(fmt::format("dropout is {:g}; it must lie in [0, 1)", o.dropout));
+  for (const auto& [name, p] :
+       {std::pair("dropout", o.dropout), {"head_dropout", o.head_dropout}}) {
+    if (!(p >= 0 && p < 1))
+      throw InvalidArgument(fmt::format("{} is {:g}; it must lie in [0, 1)", name, p));
+  }
   if (o.positions == Positions::rotary && o.heads > 0 && o.dim / o.heads % 2 != 0) {
     throw InvalidArgument(
         fmt::format("rotary positions need an even head size; it is {}", o.dim / o.heads));
@@ -172,7 +175,7 @@ at::Tensor LanguageImpl::run(const at::Tensor& tokens, LanguageCache* cache, Par
   if (cache) cache->length_ += N;
   x = norm(x);
   tell("norm");
-  return x;
+  return at::dropout(x, o.head_dropout, is_training());
 }
 
 LanguageImpl::Parts LanguageImpl::parts(const at::Tensor& tokens) {

@@ -146,8 +146,10 @@ Perplexity perplexity(Language& model, std::span<const std::int32_t> tokens, std
     windows.push_back({begin, end, result.counted - begin});
     result.counted = end;
   }
-  constexpr std::int64_t at_once = 2048;  // tokens; with 50,000 words their logits are 400 MB
-  const auto most = std::size_t(std::max<std::int64_t>(1, at_once / window));
+  constexpr std::int64_t at_once = 2048;  // foreseen; with 50,000 words their logits are 400 MB
+  constexpr std::int64_t read_at_once = 8 * at_once;
+  const auto most =
+      std::size_t(std::max<std::int64_t>(1, std::min(at_once / stride, read_at_once / window)));
   double sum = 0;
   for (std::size_t first = 0, size = 0; first < windows.size(); first += size) {
     const auto rest = std::span(windows).subspan(first);

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
+#include <vector>
 
 namespace foci::train {
 namespace {
@@ -27,6 +29,31 @@ Pair read_pair(const data::ImageSet& set, std::int64_t index, const ImageFacts& 
   }
   return pair;
 }
+
+/// The pairs of a set. A small one stays in memory: decoding takes longer than a step.
+class Pairs {
+ public:
+  Pairs(const data::ImageSet& set, const ImageFacts& facts) : set_(set), facts_(facts) {
+    const Image first = set.image(0);
+    const auto bytes = std::int64_t(first.pixels.size()) / first.channels * (first.channels + 1);
+    if (set.size() * bytes > most_bytes) return;
+    read_ = std::vector<std::once_flag>(std::size_t(set.size()));
+    kept_.resize(read_.size());
+  }
+  Pair at(std::int64_t index) {
+    if (kept_.empty()) return read_pair(set_, index, facts_);
+    const auto i = std::size_t(index);
+    std::call_once(read_[i], [&] { kept_[i] = read_pair(set_, index, facts_); });
+    return kept_[i];
+  }
+
+ private:
+  static constexpr std::int64_t most_bytes = std::int64_t(1) << 30;
+  data::ImageSet set_;
+  ImageFacts facts_;
+  std::vector<std::once_flag> read_;
+  std::vector<Pair> kept_;
+};
 
 /// Both by the same factor; classes are never mixed.
 Pair resized(const Pair& pair, double factor) {
@@ -80,6 +107,7 @@ std::unique_ptr<data::Loader> window_batches(const data::ImageSet& set, const Im
   }
   const std::uint64_t seed = training.run.seed;
   const std::int64_t shorter = training.shorter;
+  const auto pairs = std::make_shared<Pairs>(set, facts);
   const auto fill = [=](data::Batch& batch) {
     const auto count = std::int64_t(batch.samples.size());
     batch.inputs = Tensor(DType::f32, {count, facts.channels, side, side});
@@ -89,7 +117,7 @@ std::unique_ptr<data::Loader> window_batches(const data::ImageSet& set, const Im
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t sample = batch.samples[std::size_t(i)];
       Random random(seed, std::uint64_t(batch.position.epoch), std::uint64_t(sample));
-      Pair pair = read_pair(set, sample, facts);
+      Pair pair = pairs->at(sample);
       const double size = random.uniform(change.least, change.most);
       pair = resized(pair, size * factor_of(pair.image, shorter));
       if (random.chance(change.flip)) pair = {data::flip(pair.image), data::flip(pair.mask)};

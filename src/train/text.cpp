@@ -38,6 +38,7 @@ models::LanguageOptions options_of(const TextModel& model, std::int64_t vocabula
   change(o.kv_heads, model.kv_heads);
   if (model.mlp_ratio != 0) o.hidden = std::int64_t(double(o.dim) * model.mlp_ratio);
   o.dropout = model.dropout;
+  o.head_dropout = model.head_dropout;
   if (!model.positions.empty()) {
     o.positions =
         model.positions == "rotary" ? models::Positions::rotary : models::Positions::learned;

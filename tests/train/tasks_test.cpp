@@ -232,7 +232,8 @@ TEST(Tasks, EveryFlagOfTheirOwnChangesSomething) {
         {"kv-heads", "1"},
         {"stride", "3"},
         {"sample", "2"},
-        {"dropout", "0.5"}}},
+        {"dropout", "0.5"},
+        {"head-dropout", "0.5"}}},
       {"sequences", {{"tokenizer", "bytes"}, {"length", "4"}, {"dropout", "0.5"}}},
       {"segments", {{"least-size", "1.5"}, {"most-size", "3"}, {"shorter", "40"}, {"stride", "5"}}},
   };
