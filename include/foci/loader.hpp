@@ -35,7 +35,7 @@ struct FOCI_API LoaderOptions {
   std::uint64_t seed = 0;
   Order order = Order::shuffled;
   Last last = Last::dropped;
-  Position start;
+  Position start = {};
 };
 
 class FOCI_API Loader {
