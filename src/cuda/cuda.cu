@@ -8,7 +8,7 @@
 #include "cuda/few_keys.cuh"
 #include "cuda/full_metric.cuh"
 #include "cuda/running.cuh"
-#include "cuda/softmax_mma.cuh"
+#include "cuda/softmax_wgmma.cuh"
 #include "cuda/split_keys.cuh"
 #include "cuda/weights_mma.cuh"
 
@@ -80,15 +80,28 @@ bool may_go_by_mma(const Problem& p) {
          p.from.q.dtype != DType::f32;
 }
 
+/// Softmax on tensor cores, by those of Hopper where they serve it: o and lse of what is not too
+/// large for queries rounded to 16 bits, the rest after them.
+void softmax_by_mma(const Shape& shape, const Folded& folded, const Rows& to, int* room,
+                    Stream stream) {
+  Folded rest = folded;
+  if (softmax_wgmma_serves(shape, folded, to, room)) {
+    softmax_wgmma_forward(shape, folded, to, room, stream);
+    if (!folded.m.data) return;
+    rest.by_mma = softmax_wgmma_left(room);
+  }
+  softmax_mma_forward(shape, rest, to, stream);
+}
+
 /// Which pass serves a problem over lines that are folded.
-void run_rows(const Problem& p, const Shape& shape, const Folded& folded, const Rows& to,
+void run_rows(const Problem& p, const Shape& shape, const Folded& folded, const Rows& to, int* room,
               Stream stream) {
   const Weigh weigh = weigh_of(p);
   const bool plain = weigh.kind == Kind::softmax && folded.q.dtype == folded.k.dtype;
   if (few_keys_serve(p)) {
     few_keys_forward(shape, folded, weigh, to, stream);
   } else if (plain && softmax_mma_serves(shape, folded, to.o)) {
-    softmax_mma_forward(shape, folded, to, stream);
+    softmax_by_mma(shape, folded, to, room, stream);
   } else if (weights_mma_serves(shape, folded, weigh, to)) {
     weights_mma_forward(shape, folded, weigh, to, stream);
   } else {
@@ -136,6 +149,7 @@ class Forward {
     if (chunked_serves(p)) chunked_.emplace(arena, p, shape_, ChunkedPass::Pass::forward);
     if (SplitKeys::pays(p, shape_)) split_.emplace(arena, p, shape_);
     if (carried.rows) running_.emplace(p, shape_, carried.rows);
+    if (may_go_by_mma(p) || p.full) room_ = arena.take<int>(softmax_wgmma_room(shape_)).data();
   }
 
   void run(const Outputs& to, const Run& how) {
@@ -159,7 +173,7 @@ class Forward {
       } else if (split_ && split_->serves(folded, rows)) {
         split_->forward(folded, rows, stream);
       } else {
-        run_rows(p_, shape_, folded, rows, stream);
+        run_rows(p_, shape_, folded, rows, room_, stream);
       }
     }
   }
@@ -169,7 +183,7 @@ class Forward {
   /// serve.
   bool runs_by_mma(const Rows& to, Stream stream) {
     if constexpr (std::is_same_v<M, FullMetric>) {
-      if (metric_.multiplies()) softmax_mma_forward(shape_, metric_.products(), to, stream);
+      if (metric_.multiplies()) softmax_by_mma(shape_, metric_.products(), to, room_, stream);
       return false;
     } else {
       if (!may_go_by_mma(p_) || !metric_.stays_in_range()) return false;
@@ -177,7 +191,7 @@ class Forward {
       // Statistics of few keys show the order in which parts of queries are added up.
       if (folded.m.data && shape_.longest_m <= 256 && to.want_all_bits()) return false;
       if (!softmax_mma_serves(shape_, folded, to.o)) return false;
-      softmax_mma_forward(shape_, folded, to, stream);
+      softmax_by_mma(shape_, folded, to, room_, stream);
       return true;
     }
   }
@@ -188,6 +202,7 @@ class Forward {
   std::optional<ChunkedPass> chunked_;
   std::optional<SplitKeys> split_;
   std::optional<RunningSums> running_;  // of a decoder
+  int* room_ = nullptr;                 // of softmax_wgmma
 };
 
 template <class M>
