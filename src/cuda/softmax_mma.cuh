@@ -33,11 +33,14 @@ class SoftmaxMmaScratch {
   /// `chunks` of the longest sequence, along the prefix.
   SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order, int parts = 0, int chunks = 0);
   float* dq() const { return dq_; }
+  /// (sequences,G), where a metric folded queries
+  int* loud() const { return loud_; }
   /// (B,H,N,D) 16 bits
   std::uint16_t* q(int part) const { return q_[part]; }
 
  private:
   float* dq_ = nullptr;
+  int* loud_ = nullptr;
   std::uint16_t* q_[2] = {};
 };
 

@@ -521,6 +521,7 @@ template <class B>
 __global__ void __launch_bounds__(B::threads) softmax_backward(GradientArgs args) {
   const KeyBlock block(args, block_index(), B::keys);
   if (block.first >= block.at.M || is_left(args.folded, args.shape, block.s, block.g)) return;
+  if (args.loud && !args.loud[block.s * args.shape.G + block.g]) return;
   const Stand<B> stand;
   const auto load = [&](Address to, const Field& from, int width) {
     load_tile<typename B::K, B::threads>(
@@ -629,6 +630,7 @@ bool fits(const Shape& shape) {
 SoftmaxMmaScratch::SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order, int parts,
                                      int chunks) {
   if (order == Order::any) dq_ = arena.take<float>(dq_room(shape, chunks)).data();
+  if (parts > 0) loud_ = arena.take<int>(shape.sequences, shape.G).data();
   const int batch = may_be_packed(shape) ? 1 : shape.sequences;
   for (int part = 0; part < parts; ++part)
     q_[part] = arena.take<std::uint16_t>(batch, shape.H, shape.N, shape.D).data();
@@ -655,13 +657,13 @@ void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved&
   softmax_mma_rows(args, scratch, !exact, stream);
   if (exact) softmax_mma_deltas(args, stream);
   if (args.dq) fill(args.dq, 0, dq_room(shape, chunks) * sizeof(float), stream);
-  if (softmax_wgmma_serves(args)) {
-    softmax_wgmma_backward(args, stream);
-  } else if (folded.v.dtype == DType::bf16) {
-    choose_width<DType::bf16>(args, stream);
-  } else {
-    choose_width<DType::f16>(args, stream);
-  }
+  // What rounding m q leaves over is added where a row is loud, which softmax_wgmma cannot.
+  const bool on_hopper = softmax_wgmma_serves(args);
+  if (on_hopper) softmax_wgmma_backward(args, stream);
+  if (!on_hopper) args.loud = nullptr;
+  if (!on_hopper || args.loud)
+    folded.v.dtype == DType::bf16 ? choose_width<DType::bf16>(args, stream)
+                                  : choose_width<DType::f16>(args, stream);
   if (!to.dq.data) return;
   args.dq ? softmax_mma_gather(args, stream) : softmax_mma_queries(args, stream);
 }

@@ -18,9 +18,10 @@ struct GradientArgs {
   float* dq =
       nullptr;  // sums of dq, (H, dq_tiles) of (queries, width); absent: no one adds to them
   std::int64_t dq_tiles = 0;
-  int tiles = 0;    // of a kernel's own in the longest sequence
-  int width = 0;    // columns that kernels have
-  int queries = 0;  // of a tile
+  int* loud = nullptr;  // (sequences,G): 1 where a row is; only with m and without q_rest
+  int tiles = 0;        // of a kernel's own in the longest sequence
+  int width = 0;        // columns that kernels have
+  int queries = 0;      // of a tile
 };
 
 /// Of a tile of queries in the sums of dq.

@@ -53,6 +53,9 @@ __global__ void __launch_bounds__(row_threads) softmax_rows(RowArgs args) {
   const int i = tile * (row_threads / args.lanes) + int(threadIdx.x) / args.lanes;
   const int piece = int(threadIdx.x) % args.lanes;
   if (args.q[0] && i < at.N && 8 * piece < shape.D) write_query<type>(args, at, s, h, i, piece);
+  if (args.all.loud && i < at.N && piece == 0 &&
+      is_loud<type>(saved_lse(args.all, at, h, at.q0 + i)))
+    args.all.loud[s * shape.G + shape.key_head(h)] = 1;
   if (!args.has_delta) return;
   float sum = i < at.N && 8 * piece < shape.E ? delta_piece(args.all.saved, at, h, i, piece) : 0.0f;
   for (int step = 1; step < args.lanes; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
@@ -115,6 +118,10 @@ void softmax_mma_rows(GradientArgs& args, const SoftmaxMmaScratch& scratch, bool
   if (folds) args.q = rows.q[0] = query_room(shape, type, scratch.q(0));
   if (folds && !by_chunk && softmax_mma_parts(shape, args.folded) == 2)
     args.q_rest = rows.q[1] = query_room(shape, type, scratch.q(1));
+  if (folds && args.folded.m.data && !by_chunk && !args.q_rest.data) {
+    args.loud = rows.all.loud = scratch.loud();
+    fill(args.loud, 0, std::size_t(shape.sequences) * shape.G * sizeof(int), stream);
+  }
   if (!folds && !has_delta) return;
   const int pieces = std::max(folds ? shape.D : 8, has_delta ? shape.E : 8) / 8;
   while (rows.lanes < pieces) rows.lanes *= 2;

@@ -26,7 +26,7 @@ namespace {
 /// registers it would fill them.
 struct alignas(16) Turn {
   int first;           // query
-  int how;             // bits: far_rows, ends_dbias, odd_dbias
+  int how;             // bits: far_rows and so on
   std::int64_t dq_at;  // where its sums of dq begin
   int first_key;       // of the block
 };
@@ -46,9 +46,9 @@ struct Walk {
   static constexpr Address k_at = 0, v_at = K::bytes, q_at = 2 * K::bytes;
   static constexpr Address d_o_at = q_at + 2 * Q::bytes, ds_at = d_o_at + 2 * Q::bytes;
   static constexpr Address dq_at = ds_at + 2 * P::bytes;  // of each warp
-  static constexpr Address rows_at = dq_at + 8 * 4096;    // low, delta, lse of queries; biases
-  static constexpr Address rows_bytes = (3 * queries + keys) * 4;
-  static constexpr Address turns_at = rows_at + 2 * rows_bytes;
+  static constexpr Address rows_at = dq_at + 8 * 4096;    // low, delta, lse of queries
+  static constexpr Address rows_bytes = 3 * queries * 4, biases_at = rows_at + 2 * rows_bytes;
+  static constexpr Address turns_at = biases_at + 2 * keys * 4;
   static constexpr Address dbias_at = turns_at + 4 * sizeof(Turn);
   static constexpr Address barriers_at = dbias_at + 2 * 4 * keys * 4;
   static constexpr std::size_t bytes = barriers_at + 13 * 8 + 1024;
@@ -80,6 +80,7 @@ FOCI_DEVICE int thread_index() {
 #ifdef FOCI_HOPPER
 constexpr int far_rows = 1;                   // some have an lse far from 0
 constexpr int ends_dbias = 2, odd_dbias = 4;  // dbias is whole; which room it goes to
+constexpr int odd_head = 8;                   // where biases lie
 
 /// 16x16 numbers as the left side of a product has them, to where the lanes say.
 FOCI_DEVICE void store_matrices(Address to, unsigned a, unsigned b, unsigned c, unsigned d) {
@@ -109,7 +110,7 @@ struct Signs {
   FOCI_DEVICE void set_up() const {
     set_up_barrier(keys(), 1);
     for (int slot = 0; slot < 2; ++slot) {
-      set_up_barrier(queries(slot), W::biased ? 3 : 2);
+      set_up_barrier(queries(slot), W::biased ? 4 : 3);
       set_up_barrier(d_o(slot), 1);
       set_up_barrier(done(slot), 8);
       set_up_barrier(ds(slot), 8);
@@ -174,30 +175,32 @@ FOCI_DEVICE const float* line_of(const Field& field, int b, int h, int first) {
   return static_cast<const float*>(field.data) + field.offset(b, h) + first;
 }
 
-/// Tells turns and what their rows have, -lse in powers of two, delta and lse: one warp.
+/// Tells turns and their rows' lse, which it also has as -lse in powers of two: one warp.
 template <class W>
 FOCI_DEVICE void tell_rows(const GradientArgs& args, const KeyBlock& block, const Turns<W>& turns) {
   const Signs<W> signs;
+  constexpr int each = W::queries / warp;
   for (int turn = 0; turn < turns.total; ++turn) {
     const int slot = turn % 2, h = turns.head(turn), first = turns.first(turn);
-    auto* to = place<float>(tiles_begin() + W::rows_at + slot * W::rows_bytes);
-    await(signs.done(slot), turn / 2 % 2 ^ 1);
-    const float* delta = args.saved.delta + delta_at(args.shape, block.at, h, first);
-#pragma unroll 1
-    for (int i = lane(); i < W::queries; i += warp)
-      to[W::queries + i] = first + i < block.at.N ? delta[i] : 0.0f;
-    int how = turns.ends_dbias(turn, args.folded.key_head_bias) ? ends_dbias : 0;
-    if (!args.folded.key_head_bias && turn / turns.count % 2) how |= odd_dbias;
     const float* lse_of = line_of(args.saved.lse, block.s, h, first);
-    const float* more = line_of(args.folded.row_bias, block.s, h, first);
-#pragma unroll 1
-    for (int i = lane(); i < W::queries; i += warp) {
-      float lse = first + i < block.at.N ? lse_of[i] : INFINITY;
-      if (lse == nothing) lse = INFINITY;
-      if (args.folded.row_bias && lse != INFINITY) lse -= more[i];
-      how |= is_far(lse) ? far_rows : 0;
-      to[i] = -lse * log2_e;
-      to[2 * W::queries + i] = lse;
+    float lse[each];  // asked for while the slot is in use
+    FOCI_UNROLL
+    for (int n = 0; n < each; ++n) {
+      const int i = lane() + n * warp;
+      lse[n] = first + i < block.at.N ? lse_of[i] : INFINITY;
+    }
+    int how = turns.ends_dbias(turn, args.folded.key_head_bias) ? ends_dbias : 0;
+    if (turn / turns.count % 2) how |= args.folded.key_head_bias ? odd_head : odd_head | odd_dbias;
+    auto* to = place<float>(tiles_begin() + W::rows_at + slot * W::rows_bytes) + lane();
+    await(signs.done(slot), turn / 2 % 2 ^ 1);
+    FOCI_UNROLL
+    for (int n = 0; n < each; ++n) {
+      if (lse[n] == nothing) lse[n] = INFINITY;
+      if (args.folded.row_bias && lse[n] != INFINITY)
+        lse[n] -= line_of(args.folded.row_bias, block.s, h, first)[lane() + n * warp];
+      how |= is_far(lse[n]) ? far_rows : 0;
+      to[n * warp] = -lse[n] * log2_e;
+      to[n * warp + 2 * W::queries] = lse[n];
     }
     how = int(__reduce_or_sync(~0u, unsigned(how)));
     if (lane() == 0) {
@@ -211,7 +214,28 @@ FOCI_DEVICE void tell_rows(const GradientArgs& args, const KeyBlock& block, cons
   }
 }
 
-/// Tells biases of the block's keys, and writes their gradients: one warp.
+/// Tells rows' delta: one warp.
+template <class W>
+FOCI_DEVICE void tell_deltas(const GradientArgs& args, const KeyBlock& block,
+                             const Turns<W>& turns) {
+  const Signs<W> signs;
+  constexpr int each = W::queries / warp;
+  for (int turn = 0; turn < turns.total; ++turn) {
+    const int slot = turn % 2, first = turns.first(turn) + lane();
+    const float* from = args.saved.delta + delta_at(args.shape, block.at, turns.head(turn), first);
+    float delta[each];
+    FOCI_UNROLL
+    for (int n = 0; n < each; ++n) delta[n] = first + n * warp < block.at.N ? from[n * warp] : 0.0f;
+    await(signs.done(slot), turn / 2 % 2 ^ 1);
+    auto* to = place<float>(tiles_begin() + W::rows_at + slot * W::rows_bytes) + W::queries;
+    FOCI_UNROLL
+    for (int n = 0; n < each; ++n) to[lane() + n * warp] = delta[n];
+    __syncwarp();
+    if (lane() == 0) arrive(signs.queries(slot));
+  }
+}
+
+/// Tells biases of the block's keys, head by head, and writes their gradients: one warp.
 template <class W>
 FOCI_DEVICE void keep_biases(const GradientArgs& args, const KeyBlock& block,
                              const Turns<W>& turns) {
@@ -219,12 +243,13 @@ FOCI_DEVICE void keep_biases(const GradientArgs& args, const KeyBlock& block,
   int heads = 0;  // whose gradients are written
   for (int turn = 0; turn <= turns.total; ++turn) {
     if (turn < turns.total) {
-      const int slot = turn % 2, h = turns.head(turn);
-      auto* to = place<float>(tiles_begin() + W::rows_at + slot * W::rows_bytes) + 3 * W::queries;
+      const int slot = turn % 2, head = turn / turns.count;
       await(signs.done(slot), turn / 2 % 2 ^ 1);
+      auto* to = place<float>(tiles_begin() + W::biases_at) + head % 2 * W::keys;
 #pragma unroll 1
-      for (int i = lane(); i < W::keys; i += warp)
-        to[i] = KeyBias(args.folded, block.at, h, block.g, block.first + i).bias;
+      for (int i = lane(); i < W::keys && turn % turns.count == 0; i += warp)
+        to[i] =
+            KeyBias(args.folded, block.at, turns.first_head + head, block.g, block.first + i).bias;
       __syncwarp();
       if (lane() == 0) arrive(signs.queries(slot));
     }
@@ -266,7 +291,9 @@ FOCI_DEVICE void sum_up(typename W::Sums& sums, const typename W::Words& x, Addr
 template <class W>
 FOCI_DEVICE void weigh(typename W::Scores& s, const float* rows, float unit, int how) {
   const int thread = thread_index();
-  const float* biases = rows + 3 * W::queries + (thread / warp - 4) * 16 + thread % warp / 4;
+  const float* biases = place<const float>(tiles_begin() + W::biases_at) +
+                        (how & odd_head ? W::keys : 0) + (thread / warp - 4) * 16 +
+                        thread % warp / 4;
   const float bias[] = {W::biased ? biases[0] : 0.0f, W::biased ? biases[8] : 0.0f};
   const float* mine = rows + 2 * (thread % 4);
   if (how & far_rows) {
@@ -532,6 +559,7 @@ __global__ void __launch_bounds__(W::threads, 1)
   __builtin_assume(!args.shape.q_offsets && !args.folded.spans);
   const KeyBlock block(args, block_index(), W::keys);
   if (is_left(args.folded, args.shape, block.s, block.g)) return;
+  if (args.loud && args.loud[block.s * args.shape.G + block.g]) return;
   const Turns<W> turns(args, block);
   if (threadIdx.x == 0) Signs<W>().set_up();
   __syncthreads();
@@ -541,7 +569,9 @@ __global__ void __launch_bounds__(W::threads, 1)
       send_for_tiles<W>(maps, block, turns);
     } else if (threadIdx.x / warp == 1) {
       tell_rows<W>(args, block, turns);
-    } else if (W::biased && threadIdx.x / warp == 2) {
+    } else if (threadIdx.x / warp == 2) {
+      tell_deltas<W>(args, block, turns);
+    } else if (W::biased && threadIdx.x / warp == 3) {
       keep_biases<W>(args, block, turns);
     }
   } else {
@@ -584,7 +614,7 @@ bool softmax_wgmma_serves(const GradientArgs& args) {
   const Shape& z = args.shape;
   if (z.D != z.E || (z.D != 64 && z.D != 128) || z.N == 0 || z.M <= 128) return false;
   if (!args.dq || args.folded.spans || z.q_offsets) return false;
-  if (args.folded.m.data || args.q_rest.data) return false;  // their rest is left to softmax_mma
+  if (args.q_rest.data || (args.folded.m.data && !args.loud)) return false;
   const auto lies_in_floats = [&](const Field& field) {
     return field.dtype == DType::f32 && (z.N == 1 || field.strides[2] == 1);
   };
