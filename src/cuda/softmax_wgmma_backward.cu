@@ -376,16 +376,29 @@ FOCI_DEVICE void add_dq(const float (&dq)[32], const GradientArgs& args,
   commit_stores();
 }
 
+/// The sums of a thread's two keys, `key` and 8 on, in pairs of columns.
 template <class W>
 FOCI_DEVICE void write_sums(const Field& to, const typename W::Sums& sums, const KeyBlock& block,
                             int key, float scale) {
   if (!to) return;
   FOCI_UNROLL
-  for (int i = 0; i < W::width / 4; ++i) {
-    const int half = i % 2, column = i / 2 * 8 + 2 * (lane() % 4);
-    if (key + 8 * half < block.at.M)
-      store_pair(to, to.offset(block.at.b, block.g, key + 8 * half, column), scale * sums[2 * i],
-                 scale * sums[2 * i + 1]);
+  for (int half = 0; half < 2; ++half) {
+    if (key + 8 * half >= block.at.M) continue;
+    const std::int64_t at =
+        to.offset(block.at.b, block.g, key + 8 * half, 2 * (thread_index() % 4));
+    auto* words = reinterpret_cast<unsigned*>(static_cast<std::uint16_t*>(to.data) + at);
+    // Mostly: pairs are words that lie in a row.
+    const bool plain = to.dtype == W::type && to.strides[3] == 1 &&
+                       reinterpret_cast<std::uintptr_t>(words) % 4 == 0;
+    FOCI_UNROLL
+    for (int n = 0; n < W::width / 8; ++n) {
+      const float x = scale * sums[4 * n + 2 * half], y = scale * sums[4 * n + 2 * half + 1];
+      if (plain) {
+        words[4 * n] = pack<W::type>(x, y);
+      } else {
+        store_pair(to, at + 8 * n * to.strides[3], x, y);
+      }
+    }
   }
 }
 
