@@ -71,14 +71,12 @@ AttentionImpl::Projected AttentionImpl::project(const at::Tensor& x, const at::T
         "lowest layer set lowest, which makes it dot)");
   }
   const std::int64_t q_size = o.heads * o.head_dim, k_size = o.kv_heads * o.head_dim;
-  const at::Tensor all = qkv(x);  // (B,N,(H+2G)D)
-  const auto heads = [&](std::int64_t first, std::int64_t size) {
-    return all.slice(2, first, first + size)
-        .view({x.size(0), x.size(1), -1, o.head_dim})
-        .transpose(1, 2);
+  // Split at once: going back its parts are joined, where slices would each be filled up and added.
+  const auto parts = qkv(x).split_with_sizes({q_size, k_size, k_size}, 2);  // (B,N,(H+2G)D)
+  const auto heads = [&](const at::Tensor& part) {
+    return part.view({x.size(0), x.size(1), -1, o.head_dim}).transpose(1, 2);
   };
-  return {heads(0, q_size), heads(q_size, k_size), heads(q_size + k_size, k_size), v_prev,
-          key_mask};
+  return {heads(parts[0]), heads(parts[1]), heads(parts[2]), v_prev, key_mask};
 }
 
 AttentionImpl::Result AttentionImpl::forward(const at::Tensor& x, const at::Tensor& v_prev,
