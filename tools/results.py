@@ -14,8 +14,8 @@ INTRODUCTION = """# Results
 What models with one metric or another reach when all else is the same: data, model, steps, seeds.
 Every number is a Record that `foci train` wrote when a run ended; `bench/train.py` runs a table
 ([how](training.md#side-by-side)). Mean ± standard deviation over seeds. *flat* and *random* are
-controls: a metric of ones, and one that was drawn once. *Against dot* is the difference of the
-means with its standard error; below twice that error it says nothing.
+controls: layer-change's m replaced by its mean, and an m drawn once. *Against dot* is the
+difference of the means with its standard error; below twice that error it says nothing.
 """
 NAMES = {"top1": "top-1, %", "top5": "top-5, %", "accuracy": "accuracy, %", "miou": "mIoU, %",
          "pixel_accuracy": "pixels right, %", "mean_accuracy": "mean over classes, %",
