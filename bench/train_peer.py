@@ -3,13 +3,15 @@
 # bench/train_peer.py FOCI DATA [--turns N] [--steps N] [--threads N]: images a second of the micro
 # vision transformer in training, by `foci train` with dot and with layer-change and by the same
 # model written in torch (eager, the torch of this python). All take turns; the best turn of each
-# counts. foci reads and augments DATA; the peer's batches lie ready. Prints JSON and, given
+# counts. foci reads and augments DATA; the peer's batches lie ready; the peer runs as it comes and
+# with threads that sleep as soon as foci's (GOMP_SPINCOUNT). Prints JSON and, given
 # --results DIR, writes DIR/<machine>/micro.json, of which tools/performance.py makes a table.
 import argparse
 import datetime
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -85,6 +87,14 @@ def ours(args, metric):
         return json.loads(done.stdout)["images_per_second"]
 
 
+def alone(args, more):
+    """The peer in a process of its own: libgomp reads its environment once."""
+    words = [sys.executable, __file__, args.foci, args.data, "--peer", "--steps", str(args.steps),
+             "--threads", str(args.threads)]
+    return float(subprocess.run(words, check=True, capture_output=True, text=True,
+                                env={**os.environ, **more}).stdout)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("foci")
@@ -94,13 +104,18 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--machine", help="what to call this machine (default: from its processor)")
     parser.add_argument("--results", help="folder of the results; nothing is written without it")
+    parser.add_argument("--peer", action="store_true", help="time the peer alone and print that")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    best = {"dot": 0.0, "layer-change": 0.0, "torch": 0.0}
+    if args.peer:
+        print(peer(args.steps))
+        return
+    best = {"dot": 0.0, "layer-change": 0.0, "torch": 0.0, "torch_sleeping": 0.0}
     for _ in range(args.turns):
         for metric in ("dot", "layer-change"):
             best[metric] = max(best[metric], ours(args, metric))
-        best["torch"] = max(best["torch"], peer(args.steps))
+        for name, more in (("torch", {}), ("torch_sleeping", {"GOMP_SPINCOUNT": "2000"})):
+            best[name] = max(best[name], alone(args, more))
     info = json.loads(text_of(args.foci, "info", "--json"))
     result = {"schema": 1, "suite": "micro", "machine": args.machine or machine_name(info),
               "processor": info["machine"]["model"], "commit": info["commit"],

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <system_error>
 
 namespace foci::cli {
@@ -25,6 +26,9 @@ int run(const WithTorch& verb) {
   std::vector<char*> words{const_cast<char*>("foci-torch")};
   for (const std::string& word : verb.arguments) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
+  // torch waits in libgomp and in OpenBLAS, whose threads spin on the same cores: a step on two of
+  // them takes half the time when libgomp's soon sleep. It is read when libgomp is loaded.
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "2000", 0);
   ::execv(program.c_str(), words.data());
   throw Error(fmt::format("{}: {}", program, std::generic_category().message(errno)));
 }

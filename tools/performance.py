@@ -95,7 +95,7 @@ def torch_page_of(result, notes):
     text = [f"## {result['machine']}: nn::attend beside the core call it makes", "",
             f"{result['processor']}; commit `{result['commit']}`, {result['date']}. One thread, "
             "microseconds; *added* is the median of what it took more than the core call of its "
-            f"turn, in 41 turns of one run; asked: at most {result['bar_us']:g}. *Recorded*: with "
+            f"turn, in 3000 turns of one run; asked: at most {result['bar_us']:g}. *Recorded*: with "
             "a gradient to come.", "",
             "| shape | metric | core | added | added, recorded | reached |",
             "|---|---|---:|---:|---:|---|"]
@@ -199,6 +199,8 @@ def micro_page_of(result, notes):
             f"{result['steps']} steps.", "",
             "| | images/s | asked | reached |", "|---|---:|---|---|",
             f"| torch, dot | {rates['torch']:.0f} | | |",
+            f"| torch, dot, threads that sleep soon as foci's (`GOMP_SPINCOUNT`) | "
+            f"{rates['torch_sleeping']:.0f} | | |",
             f"| dot | {rates['dot']:.0f} | | |",
             f"| layer-change, {result['ours_over_torch']:.2f} × torch | "
             f"{rates['layer-change']:.0f} | ≥ 1.3 × torch | "

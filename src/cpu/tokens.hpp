@@ -77,6 +77,12 @@ struct Tokens {
   /// Kept keys [first, first + count) of a (B,G,M,width) tensor as floats.
   void load(float* to, const View& from, std::int64_t g, std::int64_t first, std::int64_t count,
             std::int64_t width) const {
+    if (count > 0 && from.dtype == DType::f32 && from.strides[3] == 1) {  // short lines: quick
+      const float* lines = metric::address<float>(from, {at.b, g, at.k0, 0});
+      for (std::int64_t j = 0; j < count; ++j)
+        std::copy_n(lines + key_at[first + j] * from.strides[2], width, to + j * width);
+      return;
+    }
     for (std::int64_t j = 0; j < count; ++j) {
       metric::load(to + j * width, from, {at.b, g, at.k0 + key_at[first + j]}, width);
     }
@@ -97,8 +103,12 @@ struct Tokens {
   /// Rows [first, first + rows) of a (B,H,N,width) tensor as floats, in place or in `room`.
   const float* queries(const View& from, std::int64_t h, std::int64_t first, std::int64_t rows,
                        std::int64_t width, float* room) const {
-    if (from.dtype == DType::f32 && from.strides[3] == 1 && from.strides[2] == width) {
-      return metric::address<float>(from, {at.b, h, at.q0 + first, 0});
+    if (from.dtype == DType::f32 && from.strides[3] == 1) {
+      const float* lines = metric::address<float>(from, {at.b, h, at.q0 + first, 0});
+      if (from.strides[2] == width) return lines;
+      for (std::int64_t i = 0; i < rows; ++i)
+        std::copy_n(lines + i * from.strides[2], width, room + i * width);
+      return room;
     }
     for (std::int64_t i = 0; i < rows; ++i) {
       metric::load(room + i * width, from, {at.b, h, at.q0 + first + i}, width);
