@@ -95,8 +95,8 @@ def torch_page_of(result, notes):
     text = [f"## {result['machine']}: nn::attend beside the core call it makes", "",
             f"{result['processor']}; commit `{result['commit']}`, {result['date']}. One thread, "
             "microseconds; *added* is the median of what it took more than the core call of its "
-            f"turn, in 3000 turns of one run; asked: at most {result['bar_us']:g}. *Recorded*: with "
-            "a gradient to come.", "",
+            f"turn, in 3000 turns of one run; asked: at most {result['bar_us']:g}. *Recorded*: "
+            "with a gradient to come.", "",
             "| shape | metric | core | added | added, recorded | reached |",
             "|---|---|---:|---:|---:|---|"]
     for line in result["lines"]:
