@@ -111,7 +111,9 @@ Json json_of(const Words& words) {
     if (found == words.end() || found->second.empty() || stored_flag(flag.name) == nullptr)
       continue;
     const bool is_number = flag.values == "NUMBER" || flag.values == "COUNT";
-    flags[found->first] = is_number ? Json::parse(found->second) : Json(found->second);
+    Json value = is_number ? Json::parse(found->second, nullptr, false) : Json(found->second);
+    if (value.is_discarded()) value = to_number(found->second);  // ".4", which JSON does not know
+    flags[found->first] = std::move(value);
   }
   return flags;
 }

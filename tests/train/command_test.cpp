@@ -55,7 +55,7 @@ TEST(Train, TakesAPresetThatFlagsOverrule) {
   write(preset, R"({"data": ")" + images() + R"(", "dim": 16, "depth": 1, "heads": 2,
                     "patch": 14, "batch": 20, "steps": 2, "learning-rate": 0.5})");
   const Ran ran = call(
-      {"train", "images", "--preset", preset, "--run", run, "--quiet", "--learning-rate", "0.001"});
+      {"train", "images", "--preset", preset, "--run", run, "--quiet", "--learning-rate", ".001"});
   ASSERT_EQ(ran.status, 0) << ran.err;
   const auto flags = nlohmann::json::parse(read(run + "/config.json")).at("flags");
   EXPECT_EQ(flags.at("depth"), 1);
