@@ -87,8 +87,12 @@ AttentionImpl::Result AttentionImpl::forward(const at::Tensor& x, const at::Tens
   const at::Tensor metric = given_metric();
   if (is_training()) observe(p);
   const bool given = metric.defined();
+  at::Tensor below;
+  if (!given && how_->compares) {  // without a gradient nothing is made, or added, for it
+    below = how_->call.metric_grad == MetricGrad::through ? v_prev : v_prev.detach();
+  }
   const at::Tensor o = attend(p.q, p.k, p.v,
-                              {.v_prev = !given && how_->compares ? v_prev : at::Tensor(),
+                              {.v_prev = below,
                                .key_mask = key_mask,
                                .key_bias = key_bias,
                                .metric = given ? metric.to(wide_type(p.q)) : metric},
