@@ -290,6 +290,10 @@ void Geometry::unfold_queries(const Meeting& at, std::int64_t first, std::int64_
     double* dm = of.line(of.dm, r, first + i);
     const bool gathers = dm && wants_gradient_;
     float* to = dq + i * D;
+    if (kind_ == Kind::product && !gathers) {  // nothing here looks at q
+      for (std::int64_t d = 0; d < D; ++d) to[d] = c * m[d] * u[d];
+      continue;
+    }
     const float* q = tokens_[at.s].queries(p_.from.q, at.h, first + i, 1, D, to);
     for (std::int64_t d = 0; d < D; ++d) {
       float pull = u[d];
