@@ -185,7 +185,8 @@ struct LanguageOptions {
 
 /// Weights of a plain model from a safetensors file, all or nothing: the parameters that every
 /// mechanism has, by name. What a mechanism adds of its own keeps what it has, so a pretrained
-/// plain checkpoint goes into a model of any metric. Throws InvalidArgument.
+/// plain checkpoint goes into a model of any metric; a file without `head.` leaves the model its
+/// own head, for other classes. Throws InvalidArgument.
 FOCI_API void load_plain(torch::nn::Module& module, const std::string& path);
 
 /// A model that `foci models` lists; it has the options of its kind.

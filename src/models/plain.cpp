@@ -11,6 +11,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 
 namespace foci::models {
@@ -25,20 +26,30 @@ std::map<std::string, at::Tensor> plain_weights(const torch::nn::Module& module)
   return tensors;
 }
 
+bool is_head(const std::string& name) { return name.starts_with("head."); }
+
+bool is_headless(const Safetensors& file) {
+  const auto names = file.names();
+  return std::none_of(names.begin(), names.end(), is_head);
+}
+
+constexpr auto drop_it = "; for other classes leave it out: foci convert --drop head.";
+
 }  // namespace
 
 void load_plain(torch::nn::Module& module, const std::string& path) {
   const Safetensors file(path);
-  const auto mine = plain_weights(module);
+  auto mine = plain_weights(module);
+  if (is_headless(file)) std::erase_if(mine, [](const auto& item) { return is_head(item.first); });
   for (const auto& [name, tensor] : mine) {
     if (!file.contains(name))
       throw InvalidArgument(fmt::format("{} has no tensor {}, which this model needs", path, name));
     const View found = file.find(name);
     const auto sizes = tensor.sizes();
     if (Shape(found.sizes().begin(), found.sizes().end()) != sizes.vec()) {
-      throw InvalidArgument(fmt::format("{}: {} has shape {}; this model needs {}", path, name,
-                                        to_string(found.sizes()),
-                                        to_string({sizes.data(), sizes.size()})));
+      throw InvalidArgument(fmt::format(
+          "{}: {} has shape {}; this model needs {}{}", path, name, to_string(found.sizes()),
+          to_string({sizes.data(), sizes.size()}), is_head(name) ? drop_it : ""));
     }
   }
   for (const std::string& name : file.names()) {

@@ -209,7 +209,17 @@ TEST(Vit, TakesAPlainCheckpointWhateverItsMetric) {
   views["head.bias"] = views["norm.bias"];
   write_safetensors(path.string(), views);
   EXPECT_EQ(thrown<InvalidArgument>([&] { load_plain(*learned, path.string()); }),
-            path.string() + ": head.bias has shape (16); this model needs (5)");
+            path.string() +
+                ": head.bias has shape (16); this model needs (5); for other classes "
+                "leave it out: foci convert --drop head.");
+  for (const char* name : {"head.weight", "head.bias"}) views.erase(name);
+  write_safetensors(path.string(), views);
+  Vit other(small());
+  const at::Tensor head = other->head->weight.clone();
+  load_plain(*other, path.string());
+  EXPECT_TRUE(other->head->weight.equal(head));
+  EXPECT_TRUE(other->norm->weight.equal(plain->norm->weight));
+  EXPECT_TRUE(other->named_parameters()["pos_embed"].equal(plain->named_parameters()["pos_embed"]));
   fs::remove(path);
 }
 
