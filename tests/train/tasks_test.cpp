@@ -100,6 +100,26 @@ const std::string& pair_folder() {
   return path;
 }
 
+/// GPT-2's two files: every byte by itself, and two pairs that the text has.
+const std::string& byte_pairs() {
+  static const std::string path = [] {
+    const std::string made = made_folder("gpt2");
+    nlohmann::json encoder;
+    for (int byte = 0, next = 0x100; byte < 256; ++byte) {
+      const bool plain = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
+      const int letter = plain ? byte : next++;  // two bytes of UTF-8 from 0x80 on
+      const std::string far = {char(0xc0 | letter >> 6), char(0x80 | (letter & 63))};
+      encoder[letter < 0x80 ? std::string(1, char(letter)) : far] = byte;
+    }
+    encoder["on"] = 256;
+    encoder["one"] = 257;
+    write(made + "/encoder.json", encoder.dump());
+    write(made + "/vocab.bpe", "#version: 0.2\no n\non e\n");
+    return made;
+  }();
+  return path;
+}
+
 struct Tiny {
   std::string task;
   Words words;         ///< of a model that takes a step in a few milliseconds
@@ -179,6 +199,7 @@ TEST(Tasks, GoOnToTheBit) {
 TEST(Tasks, TextIsSampledAndGenerated) {
   const Tiny& tiny = tasks()[0];
   for (const Words& how : {Words{"--tokenizer", "words"}, Words{"--tokenizer", "bytes"},
+                           Words{"--tokenizer", "pairs", "--pairs", byte_pairs()},
                            Words{"--positions", "rotary", "--kv-heads", "1"},
                            Words{"--metric", "dot", "--weighting", "decay", "--rate", "0.7"}}) {
     SCOPED_TRACE(how[1]);
@@ -200,6 +221,18 @@ TEST(Tasks, TextIsSampledAndGenerated) {
       const double n = judged.at("count").get<double>();
       EXPECT_NEAR(judged.at("bits_per_byte").get<double>(),
                   judged.at("valid_loss").get<double>() / std::log(2.0) * n / (n + 1), 1e-9);
+    }
+    if (how[1] == "pairs") {  // each "one" is a token, every other byte too
+      const double n = judged.at("count").get<double>();
+      const double bytes = judged.at("valid_loss").get<double>() / std::log(2.0) * n /
+                           judged.at("bits_per_byte").get<double>();
+      const std::string text = read(text_file());
+      const std::string last_part = text.substr(text.size() - std::size_t(std::lround(bytes)));
+      std::size_t ones = 0;
+      for (auto at = last_part.find("one"); at != text.npos; at = last_part.find("one", at + 1))
+        ++ones;
+      EXPECT_GT(ones, 0u);
+      EXPECT_EQ(n, double(last_part.size() - 2 * ones - 1));
     }
   }
 }
