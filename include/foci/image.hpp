@@ -16,9 +16,9 @@
 
 namespace foci::data {
 
-enum class Filter { nearest, bilinear, bicubic };
+enum class Filter { nearest, bilinear, bicubic, box };  ///< box: resize alone
 
-/// PIL's Image.resize: bilinear and bicubic widen when they reduce (antialiased), in fixed point.
+/// PIL's Image.resize: all but nearest widen when they reduce (antialiased), in fixed point.
 FOCI_API Image resize(const Image& image, int height, int width, Filter filter);
 /// torchvision's Resize: the shorter side becomes `side`.
 FOCI_API Image resize_shorter(const Image& image, int side, Filter filter);

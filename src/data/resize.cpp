@@ -15,6 +15,7 @@ namespace {
 constexpr int bits = 32 - 8 - 2;
 
 double weight_of(Filter filter, double x) {
+  if (filter == Filter::box) return x > -0.5 && x <= 0.5 ? 1 : 0;
   x = std::abs(x);
   if (filter == Filter::bilinear) return x < 1 ? 1 - x : 0;
   constexpr double a = -0.5;
@@ -32,7 +33,8 @@ struct Taps {
 
 Taps taps_of(int from, int to, Filter filter) {
   const double scale = double(from) / to, wide = std::max(scale, 1.0);
-  const double support = (filter == Filter::bilinear ? 1.0 : 2.0) * wide;
+  const double reach = filter == Filter::box ? 0.5 : filter == Filter::bilinear ? 1.0 : 2.0;
+  const double support = reach * wide;
   Taps taps;
   taps.most = int(std::ceil(support)) * 2 + 1;
   taps.weights.resize(std::size_t(to) * std::size_t(taps.most));

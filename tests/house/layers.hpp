@@ -22,7 +22,7 @@ inline const std::vector<std::vector<std::string>> rows = {
     {"ref", "cpu", "cuda"},
     {"attend"},
     {"capi", "nn", "dist", "data"},
-    {"models"},
+    {"models", "corrupt"},
     {"train", "attack", "measure", "report"},
     {"compare"},
 };
@@ -44,6 +44,7 @@ inline const std::map<std::string, std::string> header_layers = {
     {"convert", "data"},
     {"llama2c", "data"},
     {"language", "models"},
+    {"corrupt_sequences", "corrupt"},
     {"run", "train"},
     {"classify", "train"},
     {"train_text", "train"},
@@ -93,7 +94,7 @@ inline std::set<std::string> packages_for(const std::string& layer) {
   if (row_of(layer) >= row_of("attend")) may.merge(std::set<std::string>{"nlohmann", "posix"});
   if (row_of(layer) >= row_of("nn") && layer != "capi")
     may.merge(std::set<std::string>{"torch", "cuda"});
-  if (layer == "data") {
+  if (layer == "data" || layer == "corrupt") {
     may.merge(std::set<std::string>{"jpeglib.h", "jerror.h", "png.h", "zlib.h"});
   }
   return may;
