@@ -19,6 +19,8 @@ Flags weighting_flags();
 Flags common_flags();
 Flags together(std::initializer_list<Flags> parts);
 
+VerbPage corrupt_page();
+
 /// Of verbs that foci-torch runs.
 VerbPage models_page();
 VerbPage generate_page();

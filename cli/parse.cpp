@@ -270,6 +270,17 @@ Verb convert_of(const Called& called) {
                  .hf_vit = text_or(words, "map", "") == "hf-vit"};
 }
 
+Corrupt corrupt_of(const Called& called) {
+  if (called.word.empty()) {
+    throw Misuse("corrupt needs a set of images",
+                 "for instance foci corrupt data/fashion-mnist --sheet sheet.png");
+  }
+  if (called.words.count("out") + called.words.count("sheet") == 0)
+    throw Misuse("corrupt needs --out FOLDER for sets, or --sheet FILE for a look at them");
+  for (const char* flag : {"count", "side"}) size_of_flag(called.words, flag, 1);
+  return {.common = common_of(called.words), .data = called.word, .words = called.words};
+}
+
 Generate generate_of(const Called& called) {
   const Words& words = called.words;
   Generate verb{.common = common_of(words),
@@ -323,6 +334,10 @@ Eval eval_of(const Called& called) {
   if (called.word.empty())
     throw Misuse("eval needs the folder of a run", "for instance foci eval runs/a");
   for (const char* flag : {"batch", "workers"}) size_of_flag(called.words, flag, 1);
+  for (const char* flag : {"severity", "scale", "frost", "baseline", "rate", "synonyms"}) {
+    if (called.words.count(flag) > 0 && called.words.count("corrupt") == 0)
+      throw Misuse(fmt::format("--{} goes with --corrupt", flag));
+  }
   return {.common = common_of(called.words), .run = called.word, .words = called.words};
 }
 
@@ -357,6 +372,7 @@ Verb parse(const std::vector<std::string>& arguments) {
     return WithTorch{Models{.common = common_of(called.words), .name = called.word}, arguments};
   }
   if (called.verb == "convert") return convert_of(called);
+  if (called.verb == "corrupt") return corrupt_of(called);
   if (called.verb == "generate") return WithTorch{generate_of(called), arguments};
   if (called.verb == "train") return WithTorch{train_of(called), arguments};
   if (called.verb == "eval") return WithTorch{eval_of(called), arguments};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pages of training. The defaults of a run are the ones that stand here: run_words.cpp reads
 // them.
+#include "cli/corruption_words.hpp"
 #include "cli/pages.hpp"
 
 #include <algorithm>
@@ -224,21 +225,36 @@ VerbPage train_page() {
 }
 
 VerbPage eval_page() {
-  return {"eval",
-          "Judges the last checkpoint of a run by a whole split.",
-          {{"top-1 and top-5, or what the task is judged by", "foci eval runs/a"},
-           {"the average of the weights, for a program", "foci eval runs/a --ema --json"}},
-          together({{{"data", "FILE", "the run's", data_group, "another set"},
-                     {"split", "train|valid|test", "the run's", data_group, "of the set"},
-                     {"ema", "", "", data_group, "the average of the weights"},
-                     {"stride", "COUNT", "the run's", run_group,
-                      "judged windows begin every so many tokens or pixels"},
-                     {"batch", "COUNT", "the run's", run_group, "images a batch"},
-                     {"workers", "COUNT", "1", run_group, "threads that make batches ahead"}},
-                    common_flags()}),
-          "RUN",
-          "the folder of a run",
-          {}};
+  return {
+      "eval",
+      "Judges the last checkpoint of a run by a whole split.",
+      {{"top-1 and top-5, or what the task is judged by", "foci eval runs/a"},
+       {"the average of the weights, for a program", "foci eval runs/a --ema --json"}},
+      together({{{"data", "FILE", "the run's", data_group, "another set"},
+                 {"split", "train|valid|test", "the run's", data_group, "of the set"},
+                 {"ema", "", "", data_group, "the average of the weights"},
+                 {"stride", "COUNT", "the run's", run_group,
+                  "judged windows begin every so many tokens or pixels"},
+                 {"batch", "COUNT", "the run's", run_group, "images a batch"},
+                 {"workers", "COUNT", "1", run_group, "threads that make batches ahead"},
+                 {"corrupt", "KEY", "", harm_group,
+                  "judge by harmed data, names with commas: of images those of foci corrupt, of "
+                  "text swap, "
+                  "synonyms and bytes, of time series noise, spikes and missing"}},
+                harm_flags(),
+                {{"baseline", "FILE", "", harm_group,
+                  "run whose errors under the same corruptions are the unit"},
+                 {"rate", "NUMBER", "0.015", harm_group,
+                  "share of a text's words, or bytes, that change"},
+                 {"synonyms", "FILE", "", harm_group, "a word and its synonym a line"}},
+                common_flags()}),
+      "RUN",
+      "the folder of a run",
+      {"With --corrupt every score is a Record: error_NAME_SEVERITY and, where all five were "
+       "judged, error_NAME; with all 15 corruptions of images mce_alexnet, and with --baseline "
+       "mce_baseline and relative_mce_baseline, in percent. Of text perplexity_NAME has changed "
+       "tokens among its targets, perplexity_NAME_untouched has not; changes-NAME.tsv in the "
+       "run's folder lists the changes. --seed draws other noise."}};
 }
 
 }  // namespace foci::cli

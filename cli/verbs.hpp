@@ -144,6 +144,12 @@ struct Convert {
   bool hf_vit = false;      ///< names of Hugging Face's ViT become timm's
 };
 
+struct Corrupt {
+  Common common;
+  std::string data;  ///< a folder, or a known set
+  Words words;
+};
+
 struct Completion {
   std::string shell;
 };
@@ -153,8 +159,8 @@ struct Help {
 };
 struct Version {};
 
-using Verb = std::variant<Info, Attend, Check, Bench, Compare, Data, WithTorch, Convert, Completion,
-                          Manual, Help, Version>;
+using Verb = std::variant<Info, Attend, Check, Bench, Compare, Data, WithTorch, Convert, Corrupt,
+                          Completion, Manual, Help, Version>;
 
 /// `arguments` without the program's name. Reads no file; throws Misuse and nothing else.
 Verb parse(const std::vector<std::string>& arguments);
@@ -169,6 +175,7 @@ int run(const Compare&);
 int run(const Data&);
 int run(const WithTorch&);  ///< one in each program
 int run(const Convert&);
+int run(const Corrupt&);
 int run(const Completion&);
 int run(const Manual&);
 int run(const Help&);

@@ -22,6 +22,8 @@ std::string unit_of(std::string_view name) {
   constexpr std::array shares = {"top1", "top5",           "accuracy",
                                  "miou", "pixel_accuracy", "mean_accuracy"};
   if (std::find(shares.begin(), shares.end(), name) != shares.end()) return "share";
+  if (name.starts_with("error_") || name.starts_with("accuracy_")) return "share";
+  if (name.find("mce") != name.npos) return "percent";
   if (name == "valid_loss") return "nats";
   if (name == "bits_per_byte") return "bits";
   return "";
@@ -99,7 +101,8 @@ std::vector<Record> records_of(const Measurement& what, const train::Scores& sco
                   .commit = commit_text(),
                   .machine = what.machine,
                   .command = what.command};
-    if (record.unit == "share" && record.n > 0 && name.find("top") != name.npos)
+    const bool counted = name.find("top") != name.npos || name.find("error_") != name.npos;
+    if (record.unit == "share" && record.n > 0 && counted)
       record.spread = share_error(value, double(record.n));
     record.flags = flags_of(record.commit, data);
     records.push_back(std::move(record));

@@ -154,7 +154,9 @@ Job open_sequence_job(const Asked& asked) {
   return job;
 }
 
-Scores judge_sequences(const Asked& asked, const Json& data, const std::string& weights) {
+}  // namespace
+
+train::SequenceFacts sequence_facts_of(const Asked& asked, const Json& data) {
   train::SequenceFacts facts{.vocabulary = count_in(asked.run, data, "vocabulary"),
                              .channels = count_in(asked.run, data, "channels"),
                              .longest = count_in(asked.run, data, "longest")};
@@ -167,6 +169,13 @@ Scores judge_sequences(const Asked& asked, const Json& data, const std::string& 
     throw FileError(fmt::format("{}/config.json: {}", shown(asked.run), shown(fault.what())));
   }
   if (facts.channels == 0) check_vocabulary(asked.run, facts.tokenizer.size(), facts.vocabulary);
+  return facts;
+}
+
+namespace {
+
+Scores judge_sequences(const Asked& asked, const Json& data, const std::string& weights) {
+  const train::SequenceFacts facts = sequence_facts_of(asked, data);
   const auto set = train::open_sequences(data_folder(asked.words.at("data")),
                                          split_of(asked.words.at("split")), facts);
   return train::evaluate_sequences(sequence_training(asked.words, asked.common), weights, facts,

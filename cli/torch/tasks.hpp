@@ -37,6 +37,8 @@ const TaskKind& task_of(std::string_view name);
 
 /// The weights of a run's last checkpoint, or of their average. Throws FileError.
 std::string weights_of(const std::string& run, bool ema);
+/// What a run over sequences knows of its data, from config.json's. Throws FileError.
+train::SequenceFacts sequence_facts_of(const Asked& asked, const Json& data);
 /// A run's tokenizer, which has as many tokens as the run began with. Throws FileError.
 train::Tokenizer tokenizer_of(const std::string& run, const RunConfig& config);
 

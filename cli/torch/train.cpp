@@ -4,6 +4,7 @@
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
+#include "cli/torch/corrupt.hpp"
 #include "cli/torch/records.hpp"
 #include "cli/torch/run.hpp"
 #include "cli/torch/tasks.hpp"
@@ -156,6 +157,7 @@ int run_torch(const Eval& verb) {
     asked.words[flag] = verb.words.at(flag);
   }
   const std::string weights = weights_of(verb.run, verb.words.count("ema") > 0);
+  if (verb.words.count("corrupt") > 0) return judge_harmed({verb, asked, config, weights});
   const train::Scores scores = task.judge(asked, config.data, weights);
   const std::string& split = asked.words.at("split");
   const auto records = records_of(

@@ -31,6 +31,9 @@ struct ImageFacts {
 };
 FOCI_API ImageFacts facts_of(const data::ImageSet& train);
 
+/// Pixels a side that the model sees.
+FOCI_API std::int64_t side_of(const ImageModel& model, const ImageFacts& facts);
+
 /// none; moved by a few pixels and mirrored; DeiT's recipe.
 enum class Augment { none, shift, deit };
 struct Augmentation {

@@ -117,14 +117,16 @@ FOCI_API std::int64_t generate(Language& model, std::span<const std::int32_t> pr
 
 struct FOCI_API Perplexity {
   double loss = 0;           ///< mean -log p of a token, in nats
-  std::int64_t counted = 0;  ///< tokens: every one but the first
+  std::int64_t counted = 0;  ///< tokens: every one but the first, and but those left out
   double perplexity() const;
   /// Of a text of so many bytes.
   double bits_per_byte(std::int64_t bytes) const;
 };
 /// Windows of `window` tokens begin every `stride` tokens; each predicts the tokens that no window
 /// before it did, so that one sees at least window - stride tokens before it (fewer at the start).
+/// `left_out`, of one number a token or empty: those that are not 0 are seen and not counted.
 FOCI_API Perplexity perplexity(Language& model, std::span<const std::int32_t> tokens,
-                               std::int64_t window, std::int64_t stride);
+                               std::int64_t window, std::int64_t stride,
+                               std::span<const std::uint8_t> left_out = {});
 
 }  // namespace foci::models

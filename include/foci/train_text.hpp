@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace foci::models {
 class Language;
@@ -54,6 +55,7 @@ struct FOCI_API TokenText {
   std::string name;
   data::Tokens tokens;
   std::int64_t bytes = 0;
+  std::vector<std::uint8_t> left_out = {};  ///< models::perplexity's: tokens that are not judged
 };
 
 /// One that models::listed() names, changed where a number is not 0 or a name not empty.

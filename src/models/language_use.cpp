@@ -7,6 +7,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 
 #include <fmt/core.h>
 
@@ -66,17 +67,31 @@ struct Window {
   }
 };
 
+/// Tokens, and those of them that do not count.
+struct Text {
+  std::span<const std::int32_t> tokens;
+  std::span<const std::uint8_t> left_out;
+};
+
 /// The sum of -log p over what these windows, which have one shape, foresee.
-double loss_of(LanguageImpl& model, std::span<const std::int32_t> tokens,
-               std::span<const Window> windows) {
+double loss_of(LanguageImpl& model, const Text& text, std::span<const Window> windows) {
+  constexpr std::int64_t unseen = -100;  // a target that cross_entropy_loss passes over
   std::vector<at::Tensor> rows;
   for (const Window& w : windows)
-    rows.push_back(row_of(tokens.subspan(w.begin, w.end + 1 - w.begin), model));
+    rows.push_back(row_of(text.tokens.subspan(w.begin, w.end + 1 - w.begin), model));
   const at::Tensor all = at::cat(rows);
   const std::int64_t known = windows[0].known;
   const at::Tensor states = model.states(all.slice(1, 0, all.size(1) - 1)).slice(1, known);
   const at::Tensor logits = model.logits(states).flatten(0, 1).to(at::kFloat);
-  const at::Tensor targets = all.slice(1, known + 1).flatten();
+  at::Tensor targets = all.slice(1, known + 1).flatten();
+  if (!text.left_out.empty()) {
+    std::vector<at::Tensor> out;
+    for (const Window& w : windows) {
+      const auto some = text.left_out.subspan(w.begin + known + 1, w.end - w.begin - known);
+      out.push_back(at::tensor(std::vector<std::int64_t>(some.begin(), some.end())));
+    }
+    targets = targets.masked_fill(at::cat(out).to(targets.device()).ne(0), unseen);
+  }
   return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum).item<double>();
 }
 
@@ -128,7 +143,7 @@ double Perplexity::bits_per_byte(std::int64_t bytes) const {
 }
 
 Perplexity perplexity(Language& model, std::span<const std::int32_t> tokens, std::int64_t window,
-                      std::int64_t stride) {
+                      std::int64_t stride, std::span<const std::uint8_t> left_out) {
   const std::int64_t context = model->options().context;
   if (window < 1 || window > context || stride < 1 || stride > window) {
     throw InvalidArgument(
@@ -137,6 +152,9 @@ Perplexity perplexity(Language& model, std::span<const std::int32_t> tokens, std
   }
   const std::int64_t last = std::int64_t(tokens.size()) - 1;  // tokens that are foreseen
   if (last < 1) throw InvalidArgument("a text of fewer than two tokens has no perplexity");
+  if (!left_out.empty() && left_out.size() != tokens.size())
+    throw InvalidArgument(fmt::format("{} tokens, and {} numbers that say which of them count",
+                                      tokens.size(), left_out.size()));
   const at::NoGradGuard without;
   const Evaluating now(*model);
   Perplexity result;
@@ -154,9 +172,14 @@ Perplexity perplexity(Language& model, std::span<const std::int32_t> tokens, std
   for (std::size_t first = 0, size = 0; first < windows.size(); first += size) {
     const auto rest = std::span(windows).subspan(first);
     for (size = 1; size < std::min(most, rest.size()) && rest[size].fits(rest[0]);) ++size;
-    sum += loss_of(*model, tokens, rest.first(size));
+    sum += loss_of(*model, {tokens, left_out}, rest.first(size));
   }
-  result.loss = sum / double(last);
+  if (!left_out.empty()) {
+    result.counted -= std::int64_t(std::count_if(left_out.begin() + 1, left_out.end(),
+                                                 [](std::uint8_t out) { return out != 0; }));
+    if (result.counted < 1) throw InvalidArgument("no token of the text is left to be foreseen");
+  }
+  result.loss = sum / double(result.counted);
   return result;
 }
 

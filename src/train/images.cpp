@@ -90,6 +90,10 @@ std::string first_lost(models::Vit& model, const at::Tensor& images) {
 
 }  // namespace
 
+std::int64_t side_of(const ImageModel& model, const ImageFacts& facts) {
+  return options_of(model, facts).image;
+}
+
 Outcome train_images(const ImageTraining& training, const data::ImageSet& train,
                      const data::ImageSet& valid, const Told& told) {
   const ImageFacts facts = facts_of(train);

@@ -92,7 +92,7 @@ class Windows {
 Scores judge(models::Language& model, const TokenText& text, std::int64_t stride) {
   const std::int64_t window = model->options().context;
   const models::Perplexity found =
-      models::perplexity(model, text.tokens, window, stride == 0 ? window : stride);
+      models::perplexity(model, text.tokens, window, stride == 0 ? window : stride, text.left_out);
   return {{"perplexity", found.perplexity()},
           {"bits_per_byte", found.bits_per_byte(text.bytes)},
           {"valid_loss", found.loss}};

@@ -131,6 +131,49 @@ TEST(Data, BadWordsAreToldInOneLine) {
   }
 }
 
+TEST(Corrupt, WritesSetsThatAreReadAgain) {
+  const std::string made = folder().file("to-corrupt"), out = folder().file("harmed-c");
+  ASSERT_EQ(run_foci({"data", "make", "images", "--out", made, "--count", "20"}).status, 0);
+  const auto json = run_foci({"corrupt", made, "--out", out, "--corrupt", "fog,noise,fog",
+                              "--severity", "2,5", "--count", "3", "--json"})
+                        .json();
+  EXPECT_EQ(json.at("corruptions"),
+            nlohmann::json({"fog", "gaussian_noise", "shot_noise", "impulse_noise"}));
+  EXPECT_EQ(json.at("scale"), 32);
+  const auto shown = run_foci({"data", "show", out + "/fog/5", "--json"}).json();
+  EXPECT_EQ(shown.at("splits").at("test").at("count"), 3);
+  EXPECT_EQ(shown.at("splits").at("test").at("sizes"), "28 x 28 x 1");
+  EXPECT_FALSE(fs::exists(out + "/fog/1"));
+}
+
+TEST(Corrupt, BadWordsAreToldInOneLine) {
+  const std::string made = folder().file("to-corrupt");
+  ASSERT_EQ(run_foci({"data", "make", "images", "--out", made, "--count", "20"}).status, 0);
+  const Words sheet = {made, "--sheet", folder().file("none.png")};
+  const std::vector<Bad> all = {
+      {{}, 2, "corrupt needs a set of images"},
+      {{made}, 2, "corrupt needs --out FOLDER for sets, or --sheet FILE"},
+      {sheet + Words{"--corrupt", "fogg"}, 2, "--corrupt does not know 'fogg'; did you mean fog?"},
+      {sheet + Words{"--severity", "0"}, 2, "--severity does not know '0'"},
+      {sheet + Words{"--severity", "1,6"}, 2, "--severity does not know '6'"},
+      {sheet + Words{"--corrupt", "weather"}, 2, "frost needs pictures of it: --frost FOLDER"},
+      {sheet + Words{"--frost", "nowhere"}, 1, "nowhere: is no folder; --frost needs one"},
+      {sheet + Words{"--frost", made}, 1, "holds no JPEG or PNG; --frost needs pictures of it"},
+      {sheet + Words{"--corrupt", "fog", "--image", "4"}, 2, "--image 4: the set has 4 images"},
+      {sheet + Words{"--corrupt", "fog", "--side", "0"}, 2, "--side 0 is not a size"},
+      {sheet + Words{"--corrupt", "fog", "--side", "4"}, 2,
+       "an image of 4 x 4; a corruption needs"},
+      {{"nowhere", "--sheet", "s.png", "--corrupt", "fog"}, 1, "nowhere: is no folder"},
+  };
+  for (const Bad& bad : all) {
+    const Ran ran = run_foci(Words{"corrupt"} + bad.words);
+    EXPECT_EQ(ran.status, bad.status) << ran.err;
+    EXPECT_EQ(ran.out, "");
+    EXPECT_NE(ran.err.find(bad.says), std::string::npos) << ran.err;
+    EXPECT_LE(std::count(ran.err.begin(), ran.err.end(), '\n'), 2);
+  }
+}
+
 TEST(Convert, SaysWhatItTook) {
   const std::string in = FOCI_SOURCE_DIR "/tests/data/golden/training.pth",
                     out = folder().file("weights.safetensors");

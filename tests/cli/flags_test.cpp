@@ -4,6 +4,8 @@
 #include "cli/flags.hpp"
 #include "cli/command.hpp"
 
+#include <foci/data.hpp>
+
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -136,6 +138,26 @@ Changes data_changes() {
   };
 }
 
+/// After `corrupt SET --sheet FILE --corrupt noise`, the set as data_changes() makes it.
+Changes corrupt_changes() {
+  const std::string ice = folder().file("ice");
+  fs::create_directories(ice);
+  foci::data::write_png(ice + "/1.png", foci::data::Image(200, 200, 3));
+  return {
+      {"out", {{}, {"--out", folder().file("harmed"), "--count", "1", "--severity", "2"}}},
+      {"sheet", {{}, {"--sheet", folder().file("no/sheet.png")}}},
+      {"split", {{"--json"}, {"--split", "train"}}},
+      {"count", {{"--json"}, {"--count", "1"}}},
+      {"side", {{"--json"}, {"--side", "20"}}},
+      {"image", {{"--json"}, {"--image", "1"}}},
+      {"corrupt", {{}, {"--corrupt", "blur"}}},
+      {"severity", {{"--json"}, {"--severity", "2,3"}}},
+      {"scale", {{"--json"}, {"--scale", "224"}}},
+      {"frost", {{"--corrupt", "frost"}, {"--frost", ice}}},
+      {"seed", {{"--json"}, {"--seed", "4"}}},
+  };
+}
+
 Changes each_with(const std::string& flag, Changes changes) {
   for (auto& [name, change] : changes) change.before = change.before + Words{flag};
   return changes;
@@ -191,13 +213,16 @@ std::map<std::string, Verb> verbs() {
     add(all[verb].changes, shape_changes());
   }
   all["data"] = {{"data"}, data_changes()};
+  all["corrupt"] = {{"corrupt", folder().file("made-images"), "--sheet", folder().file("sheet.png"),
+                     "--corrupt", "noise"},
+                    corrupt_changes()};
   all["compare"] = {{"compare", "--shape", "1,2,9,4"},
                     {{"seed", {{"--json"}, {"--seed", "4"}}},
                      {"causal", {{"--json"}, {"--causal"}}},
                      {"backend", {{}, {"--backend", "cuda"}}},
                      {"dtype", {{"--json"}, {"--dtype", "bf16"}}}}};
   add(all["compare"].changes, shape_changes());
-  for (const char* verb : {"info", "attend", "check", "bench", "compare", "data"}) {
+  for (const char* verb : {"info", "attend", "check", "bench", "compare", "data", "corrupt"}) {
     add(all[verb].changes, common_changes());
   }
   const std::string checkpoint = FOCI_SOURCE_DIR "/tests/data/golden/training.pth";
@@ -235,7 +260,7 @@ TEST_P(Flags, EachChangesSomething) {
 
 INSTANTIATE_TEST_SUITE_P(Verbs, Flags,
                          testing::Values("info", "attend", "check", "bench", "compare", "data",
-                                         "convert", "completion", "help", "manual"));
+                                         "convert", "corrupt", "completion", "help", "manual"));
 
 TEST(Flags, WithoutAChangeNothingChanges) {
   for (const auto& [name, verb] : verbs()) {
@@ -246,7 +271,7 @@ TEST(Flags, WithoutAChangeNothingChanges) {
 }
 
 TEST(Flags, EveryVerbTakesTheCommonOnes) {
-  for (const char* name : {"info", "attend", "check", "bench", "compare", "data"}) {
+  for (const char* name : {"info", "attend", "check", "bench", "compare", "data", "corrupt"}) {
     std::set<std::string> flags;
     for (const foci::cli::Flag& flag : foci::cli::find_verb(name)->flags) flags.emplace(flag.name);
     for (const char* flag : {"json", "quiet", "seed", "threads", "device"}) {

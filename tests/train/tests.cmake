@@ -9,7 +9,7 @@ target_include_directories(train_library_test PRIVATE ${PROJECT_SOURCE_DIR}/src)
 foci_test_of(train_library_test HEADERS torch_test_headers)
 if(TARGET foci_cli_torch)
   add_executable(train_command_test train/command_test.cpp train/kill_test.cpp
-    train/tasks_test.cpp)
+    train/tasks_test.cpp train/harm_test.cpp)
   target_link_libraries(train_command_test PRIVATE foci_cli_torch)
   foci_test_of(train_command_test)
   add_dependencies(train_command_test foci_command foci_torch_command)
