@@ -263,7 +263,7 @@ class Backward {
             .o = Field(saved.o),
             .lse = Field(saved.lse),
             .delta = delta_,
-            .share = nullptr};
+            .share = share_};
   }
 
   /// Estimates a full metric, and goes back on tensor cores in the heads where it is products.

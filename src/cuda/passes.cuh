@@ -46,7 +46,8 @@ struct Saved {
   Field lse = {};             // (B,H,N) softmax
   const float* by = nullptr;  // (B,H,N) the others
   float* delta = nullptr;     // (B,H,N) room: sum_j a_ij da_ij = o . d_o
-  float* share = nullptr;     // (B,H,N) room, softmax: what rounding of lse left of a row's sum
+  // (B,H,N) room, softmax: what rounding of lse left of a row's sum; softmax_mma: -log2 of it
+  float* share = nullptr;
 };
 
 /// Where a backward pass leaves its sums; absent fields are left out. The gradients of q and k are

@@ -49,15 +49,15 @@ template <class F>
 struct RowState {
   float top[F::rows][2];  // so far, as scores are: times `unit` in powers of two
   float sum[F::rows][2];  // this lane's part
-  // Statistics, this lane's part: sums of p^2 and p log2 p, keys seen, the
-  // largest score and where.
-  float squares[F::rows][2], logs[F::rows][2], best[F::rows][2];
+  // Statistics, this lane's part: sums of p^2 and p log2 p, keys seen, the largest score and where,
+  // and log2 of its weight, which is 0 but for the rounding of `top`.
+  float squares[F::rows][2], logs[F::rows][2], best[F::rows][2], high[F::rows][2];
   int seen[F::rows][2], best_at[F::rows][2];
 
   FOCI_DEVICE RowState() {
     FOCI_UNROLL
     for (int i = 0; i < 2 * F::rows; ++i) {
-      top[i / 2][i % 2] = best[i / 2][i % 2] = nothing;
+      top[i / 2][i % 2] = best[i / 2][i % 2] = high[i / 2][i % 2] = nothing;
       sum[i / 2][i % 2] = squares[i / 2][i % 2] = logs[i / 2][i % 2] = 0;
       seen[i / 2][i % 2] = 0;
       best_at[i / 2][i % 2] = -1;
@@ -145,6 +145,26 @@ FOCI_DEVICE void add_bias(typename F::Scores& s, const float* bias, float unit) 
   }
 }
 
+/// What makes a score of a sum of products where statistics are asked for: (keys) biases, not in
+/// powers of two, so that what all keys have can go off before anything is rounded.
+struct Biases {
+  const float* at;
+  float unit;
+
+  FOCI_DEVICE float of(int n, int i) const { return at[8 * n + 2 * (lane() % 4) + i % 2]; }
+  template <class F>
+  FOCI_DEVICE float score(const typename F::Scores& s, int m, int n, int i) const {
+    return F::statistics ? fmaf(s[m][n][i], unit, log2_e * of(n, i)) : s[m][n][i];
+  }
+  /// log2 of the weight; `low` is `top`, but not in powers of two. Where scores themselves are far
+  /// from 0, the largest goes off as it was rounded.
+  FOCI_DEVICE float power(float x, int n, int i, float top, float low) const {
+    const float bias = of(n, i);
+    return is_far(low - bias) ? fmaf(x, unit, log2_e * bias) - top
+                              : fmaf(x, unit, (bias - low) * log2_e);
+  }
+};
+
 /// Hides the keys of the tile from the rows that do not reach them:
 /// reach[m][half] of its keys.
 template <class F>
@@ -165,8 +185,8 @@ FOCI_DEVICE void hide(typename F::Scores& s, const int (&reach)[F::rows][2]) {
 /// (keys) ones and zeros at `kept`; best_at counts from the sequence's first
 /// key, as `first` does.
 template <class F>
-FOCI_DEVICE void look(RowState<F>& row, const typename F::Scores& s, const float* kept,
-                      const int (&reach)[F::rows][2], int first) {
+FOCI_DEVICE void look(RowState<F>& row, const typename F::Scores& s, const Biases& biases,
+                      const float* kept, const int (&reach)[F::rows][2], int first) {
   FOCI_UNROLL
   for (int m = 0; m < F::rows; ++m) {
     FOCI_UNROLL
@@ -176,8 +196,9 @@ FOCI_DEVICE void look(RowState<F>& row, const typename F::Scores& s, const float
         const int j = 8 * n + 2 * (lane() % 4) + i % 2;
         if (j >= reach[m][i / 2] || kept[j] == 0) continue;
         ++row.seen[m][i / 2];
-        if (s[m][n][i] < row.best[m][i / 2]) continue;
-        row.best[m][i / 2] = s[m][n][i];
+        const float score = biases.score<F>(s, m, n, i);
+        if (score < row.best[m][i / 2]) continue;
+        row.best[m][i / 2] = score;
         row.best_at[m][i / 2] = first + j;
       }
     }
@@ -192,14 +213,16 @@ struct Move {
 
 /// Row maxima.
 template <class F>
-FOCI_DEVICE void find_tops(Move<F>& move, const RowState<F>& row, const typename F::Scores& s) {
+FOCI_DEVICE void find_tops(Move<F>& move, const RowState<F>& row, const typename F::Scores& s,
+                           const Biases& biases) {
   FOCI_UNROLL
   for (int i = 0; i < 2 * F::rows; ++i) {
     const int m = i / 2, half = i % 2;
     float top = row.top[m][half];
     FOCI_UNROLL
     for (int n = 0; n < F::keys / 8; ++n)
-      top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+      top = fmaxf(
+          top, fmaxf(biases.score<F>(s, m, n, 2 * half), biases.score<F>(s, m, n, 2 * half + 1)));
     move.top[m][half] = quad_max(top);
   }
 }
@@ -213,7 +236,7 @@ FOCI_DEVICE bool is_loud(const Move<F>& move, float unit) {
     const float top = move.top[i / 2][i % 2];
     most = fmaxf(most, top == nothing ? 0.0f : fabsf(top * unit));
   }
-  return __any_sync(~0u, most > loud<F::type>);
+  return __any_sync(~0u, most > loud);
 }
 
 /// What follows from maxima that grow.
@@ -223,14 +246,16 @@ FOCI_DEVICE void raise(Move<F>& move, RowState<F>& row, float unit) {
   for (int i = 0; i < 2 * F::rows; ++i) {
     const int m = i / 2, half = i % 2;
     const float before = row.top[m][half], top = move.top[m][half];
-    const float low = top == nothing ? 0.0f : top * unit;
+    const float low = top == nothing ? 0.0f : rounded_product(top, unit);
     const bool exact = !F::biased && fabsf(low) > far;
-    const float grown = exact ? (before - top) * unit : before * unit - low;  // never above 0
+    float grown = exact ? (before - top) * unit : rounded_product(before, unit) - low;
+    if (F::statistics) grown *= log2_e;
     const float shrink = power_of_two(grown);
     if (F::statistics) {
       const float moved = shrink > 0 ? grown * row.sum[m][half] : 0.0f;
       row.logs[m][half] = shrink * (row.logs[m][half] + moved);
       row.squares[m][half] *= shrink * shrink;
+      row.high[m][half] += grown;
     }
     row.top[m][half] = top;
     row.sum[m][half] *= shrink;
@@ -259,18 +284,18 @@ FOCI_DEVICE void lower(Move<F>& move, const RowState<F>& row, typename F::Scores
 /// Scores become weights; add_rest() completes scores of rounded queries.
 template <class F, class Rest>
 FOCI_DEVICE void weigh(RowState<F>& row, typename F::Scores& s, typename F::Sums& o, float unit,
-                       const Rest& add_rest) {
+                       const Biases& biases, const Rest& add_rest) {
   Move<F> move;
-  find_tops<F>(move, row, s);
+  find_tops<F>(move, row, s, biases);
   bool may_be_far = true;
   if constexpr (F::has_rest) {
     may_be_far = is_loud<F>(move, unit);
     if (may_be_far) {
       add_rest();
-      find_tops<F>(move, row, s);
+      find_tops<F>(move, row, s, biases);
     }
   }
-  raise<F>(move, row, unit);
+  raise<F>(move, row, F::statistics ? ln_2 : unit);
   if constexpr (!F::biased) {
     if (may_be_far) lower<F>(move, row, s);
   }
@@ -278,14 +303,18 @@ FOCI_DEVICE void weigh(RowState<F>& row, typename F::Scores& s, typename F::Sums
   for (int i = 0; i < 2 * F::rows; ++i) {
     const int m = i / 2, half = i % 2;
     const float low = move.low[m][half], shrink = move.shrink[m][half];
+    const float top = move.top[m][half] == nothing ? 0.0f : move.top[m][half];
     float sum = row.sum[m][half];
     FOCI_UNROLL
     for (int j = 0; j < F::keys / 4; ++j) {
       float& x = s[m][j / 2][2 * half + j % 2];
-      const float power = F::biased ? x - low : fmaf(x, unit, -low);
+      const float power = F::statistics ? biases.power(x, j / 2, j % 2, top, low)
+                          : F::biased   ? x - low
+                                        : fmaf(x, unit, -low);
       x = power_of_two(power);
       sum += x;
       if (F::statistics) {
+        row.high[m][half] = fmaxf(row.high[m][half], power);
         row.squares[m][half] = fmaf(x, x, row.squares[m][half]);
         row.logs[m][half] += x > 0 ? x * power : 0.0f;
       }
@@ -314,6 +343,7 @@ FOCI_DEVICE void write_statistics(const Rows& to, RowState<F>& row, int m, int h
     best_at = other_at;
   }
   const float squares = quad_sum(row.squares[m][half]), logs = quad_sum(row.logs[m][half]);
+  const float high = quad_max(row.high[m][half]);
   const int seen = int(quad_sum(float(row.seen[m][half])));
   if (!writes) return;
   const float share = sum > 0 ? 1 / sum : 0;
@@ -326,7 +356,7 @@ FOCI_DEVICE void write_statistics(const Rows& to, RowState<F>& row, int m, int h
     const float entropy = sum > 0 ? ln_2 * (log2f(sum) - logs * share) : 0;
     to.entropy.store(fmaxf(entropy, 0.0f), at[0], at[1], at[2]);
   }
-  if (to.largest) to.largest.store(share, at[0], at[1], at[2]);
+  if (to.largest) to.largest.store(share * power_of_two(high), at[0], at[1], at[2]);
   if (to.largest_at)
     static_cast<std::int64_t*>(to.largest_at.data)[to.largest_at.offset(at[0], at[1], at[2])] =
         best_at;
@@ -352,7 +382,9 @@ FOCI_DEVICE void finish(const ForwardArgs& args, RowState<F>& row, typename F::S
       const float low = F::biased ? row.top[m][half] : row.top[m][half] * unit;
       const Field& more = args.folded.row_bias;
       const float high = more ? more.load(at[0], at[1], at[2]) : 0.0f;
-      args.to.lse.store(sum > 0 ? low * ln_2 + logf(sum) + high : nothing, at[0], at[1], at[2]);
+      const float largest = rounded_product(low, ln_2), rest = logf(sum);
+      const float lse = (F::statistics ? largest + rest : fmaf(low, ln_2, rest)) + high;
+      args.to.lse.store(sum > 0 ? lse : nothing, at[0], at[1], at[2]);
     }
     FOCI_UNROLL
     for (int n = 0; n < F::width / 8; ++n) {
@@ -450,13 +482,13 @@ FOCI_DEVICE void hold(typename F::Held& to, Address q) {
 /// What each row sees of the tile that begins at `key`.
 template <class F>
 FOCI_DEVICE void see(typename F::Scores& s, RowState<F>& row, const ForwardArgs& args,
-                     const Block& block, const float* kept, int key) {
+                     const Block& block, const Biases& biases, const float* kept, int key) {
   const int first = block.first + int(threadIdx.x) / warp * 16 * F::rows + lane() / 4;
   int reach[F::rows][2];
   FOCI_UNROLL
   for (int i = 0; i < 2 * F::rows; ++i)
     reach[i / 2][i % 2] = args.shape.reach(block.at, first + 8 * i) - key;
-  if (F::statistics) look<F>(row, s, kept, reach, key);
+  if (F::statistics) look<F>(row, s, biases, kept, reach, key);
   hide<F>(s, reach);
 }
 
@@ -508,7 +540,7 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
   };
   const auto write_bias = [&](const KeyBias& from, int slot) {
     if (thread >= F::halves * F::keys) return;
-    bias[slot * F::halves * F::keys + thread] = from.bias;
+    bias[slot * F::halves * F::keys + thread] = F::statistics ? from.bias : log2_e * from.bias;
     if (F::statistics) kept[slot * F::keys + thread] = from.kept;
   };
   load_queries<F>(args, block);
@@ -532,10 +564,11 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
     const Address stage = slot * F::stage;
     typename F::Scores s;
     score<F>(s, q_mine, k_mine + stage, q_held);
-    if (F::biased) add_bias<F>(s, bias + (slot * F::halves + half) * F::keys, unit);
+    const Biases biases{bias + (slot * F::halves + half) * F::keys, unit};
+    if (F::biased && !F::statistics) add_bias<F>(s, biases.at, unit);
     if (F::statistics || (tile + 1) * F::keys > all)
-      see<F>(s, row, args, block, kept + slot * F::keys, tile * F::keys);
-    weigh<F>(row, s, o, F::biased ? 1.0f : unit,
+      see<F>(s, row, args, block, biases, kept + slot * F::keys, tile * F::keys);
+    weigh<F>(row, s, o, F::biased && !F::statistics ? 1.0f : unit, biases,
              [&] { add_rest_of<F>(s, args, k_mine + stage, F::biased ? unit : 1.0f); });
     gather<F>(o, s, v_mine + stage);
     if (F::biased && more) write_bias(next_bias, slot ^ 1);

@@ -40,8 +40,10 @@ struct Backward {
   static constexpr Address stage = (rest == Rest::always || by_chunk ? 3 : 2) * Q::bytes;
   static constexpr Address ds_at = q_at + 2 * stage;
   static constexpr Address p_at = ds_at + P::bytes;
-  static constexpr Address rows_at = p_at + (query_warps > 1 ? P::bytes : 0);  // lse and delta
-  static constexpr std::size_t bytes = rows_at + 2 * 2 * queries * 4;
+  // lse and delta of queries, and what lse's rounding left over
+  static constexpr Address rows_at = p_at + (query_warps > 1 ? P::bytes : 0);
+  static constexpr int facts = (biased ? 3 : 2) * queries;
+  static constexpr std::size_t bytes = rows_at + 2 * facts * 4;
 
   using Scores = float[rows][span / 8][4];
   using Sums = float[rows][columns / 8][4];
@@ -141,7 +143,7 @@ FOCI_DEVICE void sum_up(typename B::Sums& sums, Address y, int first_column, con
 template <class B>
 FOCI_DEVICE void weigh(typename B::Scores& s, const float* lse, const float (&bias)[B::rows][2],
                        float unit) {
-  float off[B::span / 8][2];
+  float off[B::span / 8][2], more[B::span / 8][2] = {};
   bool any_far = false;
   FOCI_UNROLL
   for (int n = 0; n < B::span / 8; ++n) {
@@ -149,19 +151,26 @@ FOCI_DEVICE void weigh(typename B::Scores& s, const float* lse, const float (&bi
     off[n][0] = pair.x;
     off[n][1] = pair.y;
     any_far = any_far || is_far(pair.x) || is_far(pair.y);
+    if (!B::biased) continue;
+    const float* left = lse + 2 * B::queries + 8 * n + 2 * (lane() % 4);
+    more[n][0] = left[0];
+    more[n][1] = left[1];
   }
   const auto each = [&](const auto& weight) {
     FOCI_UNROLL
     for (int i = 0; i < B::rows * B::span / 2; ++i) {
       const int m = i / (B::span / 2), n = i / 4 % (B::span / 8);
-      s[m][n][i % 4] =
-          weight(s[m][n][i % 4], unit, B::biased ? bias[m][i % 4 / 2] : 0.0f, off[n][i % 2]);
+      s[m][n][i % 4] = weight(s[m][n][i % 4], B::biased ? bias[m][i % 4 / 2] : 0.0f, off[n][i % 2],
+                              more[n][i % 2]);
     }
   };
   if (any_far) {
-    each([](float x, float u, float b, float l) { return far_weight_of(x, u, b, l); });
+    each([=](float x, float b, float l, float m) {
+      return far_weight_of<B::biased>(x, unit, b, l, m);
+    });
   } else {
-    each([](float x, float u, float b, float l) { return weight_of(x, u, b, l); });
+    each(
+        [=](float x, float b, float l, float m) { return weight_of<B::biased>(x, unit, b, l, m); });
   }
 }
 
@@ -250,8 +259,7 @@ FOCI_DEVICE void meet(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
                       const Stand<B>& stand, int slot, int h, int first_query) {
   const Address q = stand.memory + B::q_at + slot * B::stage, d_o = q + B::Q::bytes;
   const Address mine = B::K::along() + stand.key * B::K::panel * 2;
-  const auto* lse =
-      reinterpret_cast<const float*>(shared_memory() + B::rows_at) + slot * 2 * B::queries;
+  const auto* lse = reinterpret_cast<const float*>(shared_memory() + B::rows_at) + slot * B::facts;
 #ifndef FOCI_EMULATED
 #pragma unroll 1  // twice the code, and 100 bytes of registers go to memory
 #endif
@@ -268,7 +276,7 @@ FOCI_DEVICE void meet(KeySums<B>& sums, const GradientArgs& args, const KeyBlock
     if constexpr (B::rest == Rest::always)
       add_cross<B>(p, stand.memory + B::k_at + mine, q + 2 * B::Q::bytes + B::Q::across() + below);
     if constexpr (B::rest == Rest::seldom) {
-      if (__any_sync(~0u, is_loud<B::type>(lse[query + lane() % B::span])))
+      if (__any_sync(~0u, is_loud(lse[query + lane() % B::span])))
         add_rest<B>(p, args, block, h, first_query + query, stand.memory + B::k_at + mine);
     }
     cross<B>(ds, stand.memory + B::v_at + mine, d_o + B::Q::across() + below);
@@ -386,11 +394,11 @@ FOCI_DEVICE void write_sums(const Field& to, const typename B::Sums& sums, const
   }
 }
 
-/// lse and delta of a query, one a thread, on their way to shared memory; lse
+/// lse, delta and what lse left over of a query, one a thread, on their way to shared memory; lse
 /// is +inf where there is nothing to weigh.
 template <class B>
 struct RowFacts {
-  float lse = INFINITY, delta = 0;
+  float lse = INFINITY, delta = 0, more = 0;
 
   FOCI_DEVICE RowFacts(const GradientArgs& args, const Place& at, int h, int first) {
     static_assert(B::queries <= B::threads);
@@ -398,12 +406,14 @@ struct RowFacts {
     if (int(threadIdx.x) >= B::queries || row >= at.N) return;
     lse = saved_lse(args, at, h, token);
     delta = args.saved.delta[delta_at(args.shape, at, h, token)];
+    if (B::biased) more = saved_share(args, at, h, token);
   }
   FOCI_DEVICE void write(int slot) const {
     if (int(threadIdx.x) >= B::queries) return;
-    auto* to = reinterpret_cast<float*>(shared_memory() + B::rows_at) + slot * 2 * B::queries;
+    auto* to = reinterpret_cast<float*>(shared_memory() + B::rows_at) + slot * B::facts;
     to[threadIdx.x] = lse;
     to[B::queries + threadIdx.x] = delta;
+    if (B::biased) to[2 * B::queries + threadIdx.x] = more;
   }
 };
 
@@ -655,7 +665,11 @@ void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved&
   const bool own_bias = to.dkey_bias.data && folded.q.dtype != DType::f32 && !folded.spans;
   const bool exact = shape.longest_m <= 128 || own_bias;
   softmax_mma_rows(args, scratch, !exact, stream);
-  if (exact) softmax_mma_deltas(args, stream);
+  // And in the gradient of a metric, of heads where scores are large.
+  GradientArgs by_weights = args;
+  if (exact) by_weights.loud = nullptr;
+  if (exact || (args.loud && !to.dq_of_q)) softmax_mma_deltas(by_weights, stream);
+  if (!exact) args.saved.share = nullptr;
   if (args.dq) fill(args.dq, 0, dq_room(shape, chunks) * sizeof(float), stream);
   // What rounding m q leaves over is added where a row is loud, which softmax_wgmma cannot.
   const bool on_hopper = softmax_wgmma_serves(args);

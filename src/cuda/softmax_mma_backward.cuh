@@ -50,15 +50,17 @@ FOCI_DEVICE float saved_lse(const GradientArgs& args, const Place& at, int h, in
   return more ? lse - more.load(at.b, h, token) : lse;
 }
 
+/// What the rounding of a row's lse left over, in powers of two, where that shows.
+FOCI_DEVICE float saved_share(const GradientArgs& args, const Place& at, int h, int token) {
+  return args.saved.share ? args.saved.share[delta_at(args.shape, at, h, token)] : 0.0f;
+}
+
 /// What becomes of that which rounding queries leaves over: there is none, it is added where a
 /// row's lse is loud, or to every score.
 enum class Rest { none, seldom, always };
 
 /// Whether scores of a row with this lse show that queries were rounded.
-template <DType type>
-FOCI_DEVICE bool is_loud(float lse) {
-  return fabsf(lse) * log2_e > loud<type> && lse != INFINITY;
-}
+FOCI_DEVICE bool is_loud(float lse) { return fabsf(lse) * log2_e > loud && lse != INFINITY; }
 
 /// By what dq of columns d and d + 1 is multiplied: c, and m where it goes to q.
 FOCI_DEVICE float2 dq_factor(const GradientArgs& args, int s, int h, int token, int d,
@@ -165,7 +167,8 @@ FOCI_DEVICE void store_pair(const Field& to, std::int64_t at, float x, float y) 
 /// delta, and queries that a metric folded, in one launch where both are wanted so.
 void softmax_mma_rows(GradientArgs& args, const SoftmaxMmaScratch& scratch, bool has_delta,
                       Stream stream);
-/// saved.delta from weights and values as the other kernels make them.
+/// saved.delta from weights and values as the other kernels make them, of loud heads where those
+/// are told apart.
 void softmax_mma_deltas(const GradientArgs& args, Stream stream);
 /// dq from its sums, which blocks of keys have added to.
 void softmax_mma_gather(GradientArgs args, Stream stream);

@@ -112,7 +112,7 @@ template <class B>
 FOCI_DEVICE bool any_loud(const RowFacts<B>& row) {
   bool any = false;
   FOCI_UNROLL
-  for (int i = 0; i < 2 * B::rows; ++i) any = any || is_loud<B::type>(row.lse[i]);
+  for (int i = 0; i < 2 * B::rows; ++i) any = any || is_loud(row.lse[i]);
   return __any_sync(~0u, any);
 }
 
@@ -125,7 +125,7 @@ FOCI_DEVICE void weigh(typename B::Scores& s, const RowFacts<B>& row, const floa
     const int m = i / (B::keys / 2), n = i / 4 % (B::keys / 8), r = 2 * m + i % 4 / 2;
     const int j = 8 * n + 2 * (lane() % 4) + i % 2;
     const float weight =
-        far_weight_of(s[m][n][i % 4], unit, B::biased ? bias[j] : 0.0f, row.lse[r]);
+        far_weight_of<B::biased>(s[m][n][i % 4], unit, B::biased ? bias[j] : 0, row.lse[r], 0);
     s[m][n][i % 4] = first_key + j < row.reach[r] ? weight : 0.0f;
   }
 }
@@ -180,8 +180,10 @@ FOCI_DEVICE void write_deltas(const GradientArgs& args, const Place& at, int h, 
   for (int i = 0; i < 2 * B::rows; ++i) {
     const float delta = quad_sum(row.delta[i]), sum = quad_sum(row.sum[i]);
     const int r = first + 8 * i + lane() / 4;
-    if (lane() % 4 == 0 && r < at.N)
-      args.saved.delta[delta_at(args.shape, at, h, at.q0 + r)] = sum > 0 ? delta / sum : 0;
+    if (lane() % 4 != 0 || r >= at.N) continue;
+    const std::int64_t to = delta_at(args.shape, at, h, at.q0 + r);
+    args.saved.delta[to] = sum > 0 ? delta / sum : 0;
+    if (args.saved.share) args.saved.share[to] = sum > 0 ? -log2f(sum) : 0;
   }
 }
 
@@ -248,6 +250,7 @@ __global__ void __launch_bounds__(B::threads) softmax_queries(GradientArgs args)
   const int h = index / args.tiles % shape.H, s = index / args.tiles / shape.H;
   const Place at = shape.place(s);
   if (first >= at.N || is_left(args.folded, shape, s, shape.key_head(h))) return;
+  if (B::deltas && args.loud && !args.loud[s * shape.G + shape.key_head(h)]) return;
   typename B::Sums dq;
   FOCI_UNROLL
   for (int i = 0; i < B::rows * B::width / 2; ++i)
@@ -282,7 +285,8 @@ void choose_queries(const GradientArgs& args, bool deltas, Stream stream) {
     deltas ? launch_queries<type, width, true, true, Rest::always>(args, stream)
            : launch_queries<type, width, true, false, Rest::always>(args, stream);
   } else if (deltas) {
-    launch_queries<type, width, true, true, Rest::none>(args, stream);
+    args.folded.m.data ? launch_queries<type, width, true, true, Rest::seldom>(args, stream)
+                       : launch_queries<type, width, true, true, Rest::none>(args, stream);
   } else if (args.folded.m.data) {
     launch_queries<type, width, true, false, Rest::seldom>(args, stream);
   } else if (args.folded.key_bias.data || args.folded.key_mask.data) {

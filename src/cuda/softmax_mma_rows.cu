@@ -53,8 +53,7 @@ __global__ void __launch_bounds__(row_threads) softmax_rows(RowArgs args) {
   const int i = tile * (row_threads / args.lanes) + int(threadIdx.x) / args.lanes;
   const int piece = int(threadIdx.x) % args.lanes;
   if (args.q[0] && i < at.N && 8 * piece < shape.D) write_query<type>(args, at, s, h, i, piece);
-  if (args.all.loud && i < at.N && piece == 0 &&
-      is_loud<type>(saved_lse(args.all, at, h, at.q0 + i)))
+  if (args.all.loud && i < at.N && piece == 0 && is_loud(saved_lse(args.all, at, h, at.q0 + i)))
     args.all.loud[s * shape.G + shape.key_head(h)] = 1;
   if (!args.has_delta) return;
   float sum = i < at.N && 8 * piece < shape.E ? delta_piece(args.all.saved, at, h, i, piece) : 0.0f;

@@ -7,9 +7,8 @@
 namespace foci::cuda {
 
 /// Scores beyond this, in powers of two, show that a query was rounded to one 16-bit number, and
-/// are made again with what the rounding left over.
-template <DType type>
-inline constexpr float loud = type == DType::bf16 ? 20 : 160;
+/// are made again with what the rounding left over. f16 rounds less, and less is allowed.
+inline constexpr float loud = 20;
 
 /// What the rounding of m q to 16 bits leaves over, seldom needed: made again from q and m.
 struct QueryRest {

@@ -100,23 +100,21 @@ FOCI_DEVICE void split(uint4 (&to)[parts], float (&x)[8]) {
   }
 }
 
-/// Bias of key j in powers of two, -inf where it is masked; `kept` tells the
-/// two apart.
+/// Bias of key j, -inf where it is masked; `kept` tells the two apart.
 struct KeyBias {
   float bias = nothing;
   float kept = 0;
 
   FOCI_DEVICE KeyBias(const Folded& folded, const Place& at, int h, int g, int j) {
     if (!look(folded, at, j)) return;
-    bias = folded.key_bias
-               ? log2_e * folded.key_bias.load(at.b, folded.key_head_bias ? g : h, at.k0 + j)
-               : 0.0f;
+    bias = folded.key_bias ? folded.key_bias.load(at.b, folded.key_head_bias ? g : h, at.k0 + j)
+                           : 0.0f;
   }
   /// Along the prefix, where every chunk of queries has biases of its own.
   static FOCI_DEVICE KeyBias of_chunk(const Folded& folded, const Place& at, int chunk, int g,
                                       int j) {
     KeyBias to;
-    if (to.look(folded, at, j)) to.bias = log2_e * folded.key_bias.load(chunk, at.b, g, at.k0 + j);
+    if (to.look(folded, at, j)) to.bias = folded.key_bias.load(chunk, at.b, g, at.k0 + j);
     return to;
   }
 
@@ -132,23 +130,33 @@ struct KeyBias {
   }
 };
 
+/// x y, rounded before anything is added to it.
+FOCI_DEVICE float rounded_product(float x, float y) {
+#ifdef FOCI_EMULATED
+  return x * y;
+#else
+  return __fmul_rn(x, y);
+#endif
+}
+
 /// Whether this lse is far from 0: too few digits behind the point for powers
 /// of two.
 FOCI_DEVICE bool is_far(float lse) { return fabsf(lse) > 1024 && lse != INFINITY; }
 
-/// The weight of a sum of products whose row has this lse.
-FOCI_DEVICE float weight_of(float x, float unit, float bias, float lse) {
-  return power_of_two(fmaf(x, unit, bias - lse * log2_e));
+/// The weight of a sum of products whose row has this lse. Where all biases are far from 0 so is
+/// lse: one is taken off the other before anything is rounded. `more` is what the rounding of lse
+/// itself left over, in powers of two.
+template <bool biased>
+FOCI_DEVICE float weight_of(float x, float unit, float bias, float lse, float more) {
+  return power_of_two(fmaf(x, unit, biased ? fmaf(bias - lse, log2_e, more) : -lse * log2_e));
 }
-/// The same where lse is far: it goes off the score rounded as the forward pass
-/// rounded it.
-FOCI_DEVICE float far_weight_of(float x, float unit, float bias, float lse) {
-  if (!is_far(lse)) return weight_of(x, unit, bias, lse);
-#ifdef FOCI_EMULATED
-  return power_of_two((fmaf(x, unit, bias) * ln_2 - lse) * log2_e);
-#else
-  return power_of_two(__fadd_rn(__fmul_rn(fmaf(x, unit, bias), ln_2), -lse) * log2_e);
-#endif
+/// The same where lse is far, and not because of the bias: it goes off the score rounded as the
+/// forward pass rounded it.
+template <bool biased>
+FOCI_DEVICE float far_weight_of(float x, float unit, float bias, float lse, float more) {
+  if (!is_far(biased ? lse - bias : lse)) return weight_of<biased>(x, unit, bias, lse, more);
+  const float score = fmaf(x, unit, biased ? log2_e * bias : 0.0f);
+  return power_of_two((rounded_product(score, ln_2) - lse) * log2_e);
 }
 
 FOCI_DEVICE float quad_sum(float x) {

@@ -552,7 +552,7 @@ struct Group {
         args.to.lse.store(lse, piece.s, piece.h, token);
       }
       if (W::folds && __any_sync(~0u, rounded) && token < piece.at.N && all > 0 &&
-          fabsf(top[half] * scale * log2_e) > loud<W::score_type>)
+          fabsf(top[half] * scale * log2_e) > loud)
         args.room[1 + piece.s * args.shape.G + piece.g] = 1;
       FOCI_UNROLL
       for (int n = 0; n < W::width / 8; ++n) {

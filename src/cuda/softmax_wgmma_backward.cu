@@ -175,7 +175,8 @@ FOCI_DEVICE const float* line_of(const Field& field, int b, int h, int first) {
   return static_cast<const float*>(field.data) + field.offset(b, h) + first;
 }
 
-/// Tells turns and their rows' lse, which it also has as -lse in powers of two: one warp.
+/// Tells turns and their rows' lse, and low: -lse in powers of two, or, where keys have a bias,
+/// what its rounding left over. One warp.
 template <class W>
 FOCI_DEVICE void tell_rows(const GradientArgs& args, const KeyBlock& block, const Turns<W>& turns) {
   const Signs<W> signs;
@@ -183,11 +184,12 @@ FOCI_DEVICE void tell_rows(const GradientArgs& args, const KeyBlock& block, cons
   for (int turn = 0; turn < turns.total; ++turn) {
     const int slot = turn % 2, h = turns.head(turn), first = turns.first(turn);
     const float* lse_of = line_of(args.saved.lse, block.s, h, first);
-    float lse[each];  // asked for while the slot is in use
+    float lse[each], more[each];  // asked for while the slot is in use
     FOCI_UNROLL
     for (int n = 0; n < each; ++n) {
       const int i = lane() + n * warp;
       lse[n] = first + i < block.at.N ? lse_of[i] : INFINITY;
+      more[n] = W::biased && first + i < block.at.N ? saved_share(args, block.at, h, first + i) : 0;
     }
     int how = turns.ends_dbias(turn, args.folded.key_head_bias) ? ends_dbias : 0;
     if (turn / turns.count % 2) how |= args.folded.key_head_bias ? odd_head : odd_head | odd_dbias;
@@ -199,7 +201,7 @@ FOCI_DEVICE void tell_rows(const GradientArgs& args, const KeyBlock& block, cons
       if (args.folded.row_bias && lse[n] != INFINITY)
         lse[n] -= line_of(args.folded.row_bias, block.s, h, first)[lane() + n * warp];
       how |= is_far(lse[n]) ? far_rows : 0;
-      to[n * warp] = -lse[n] * log2_e;
+      to[n * warp] = W::biased ? more[n] : -lse[n] * log2_e;
       to[n * warp + 2 * W::queries] = lse[n];
     }
     how = int(__reduce_or_sync(~0u, unsigned(how)));
@@ -300,19 +302,25 @@ FOCI_DEVICE void weigh(typename W::Scores& s, const float* rows, float unit, int
     FOCI_UNROLL
     for (int n = 0; n < W::queries / 8; ++n) {
       const float2 lse = *reinterpret_cast<const float2*>(mine + 2 * W::queries + 8 * n);
+      const float2 low = *reinterpret_cast<const float2*>(mine + 8 * n);
       FOCI_UNROLL
       for (int i = 0; i < 4; ++i)
-        s[4 * n + i] = far_weight_of(s[4 * n + i], unit, bias[i / 2], i % 2 ? lse.y : lse.x);
+        s[4 * n + i] = far_weight_of<W::biased>(s[4 * n + i], unit, bias[i / 2],
+                                                i % 2 ? lse.y : lse.x, i % 2 ? low.y : low.x);
     }
     return;
   }
   FOCI_UNROLL
   for (int n = 0; n < W::queries / 8; ++n) {
     const float2 low = *reinterpret_cast<const float2*>(mine + 8 * n);
+    float2 lse = {};
+    if (W::biased) lse = *reinterpret_cast<const float2*>(mine + 2 * W::queries + 8 * n);
     FOCI_UNROLL
     for (int i = 0; i < 4; ++i) {
       const float off = i % 2 ? low.y : low.x;
-      s[4 * n + i] = power_of_two(fmaf(s[4 * n + i], unit, W::biased ? bias[i / 2] + off : off));
+      s[4 * n + i] =
+          W::biased ? weight_of<true>(s[4 * n + i], unit, bias[i / 2], i % 2 ? lse.y : lse.x, off)
+                    : power_of_two(fmaf(s[4 * n + i], unit, off));
     }
   }
 }

@@ -27,15 +27,25 @@ void train(Made& made, Options how, bool deterministic) {
   back.dk = made.fresh("dk", {c.B, c.G, c.M, c.D}, made.dtype);
   back.dv = made.fresh("dv", {c.B, c.G, c.M, c.E}, made.dtype);
   back.dv_prev = made.fresh("dv_prev", {c.B, c.G, c.M, c.E}, made.dtype);
+  if (made.find("key_bias")) back.dkey_bias = made.fresh("dkey_bias", {c.B, c.H, c.M}, wide);
   attend_backward(back, from, to, how, call);
 }
 
-void expect_rule(const Case& c, DType dtype, Options how, double size, const std::string& what) {
+/// Biases, if there are some, are all near `bias`.
+void expect_rule(const Case& c, DType dtype, Options how, double size, const std::string& what,
+                 float bias = 0) {
   FOCI_WANT_GPU();
   Rule rule;
   for (const bool deterministic : {false, true}) {
     Three three(c, dtype, size, deterministic ? 5 : 6);
-    for (const char* name : {"q", "k", "v", "v_prev", "d_o", "key_mask"}) three.share(name);
+    if (bias != 0) {
+      three.ours.normal("key_bias", {c.B, c.H, c.M}, 1);
+      Tensor near = Tensor::copy(three.ours["key_bias"], DType::f32);
+      for (std::int64_t i = 0; i < near.view().count(); ++i) near.data<float>()[i] += bias;
+      three.ours.put("key_bias", std::move(near));
+    }
+    for (const char* name : {"q", "k", "v", "v_prev", "d_o", "key_mask", "key_bias"})
+      three.share(name);
     how.backend = Backend::cuda;
     train(three.ours, how, deterministic);
     how.backend = Backend::ref;
@@ -64,10 +74,34 @@ TEST(CudaDiagonalMma, trains_by_the_rule) {
     }
     expect_rule(whole, DType::bf16, {.metric = Random{}}, size, "random");
   }
+  // Scores large enough for some heads' delta to need more than 16 bits of o.
+  expect_rule(whole, DType::bf16, {.metric = Flat{}, .metric_grad = MetricGrad::through}, 2,
+              "flat");
+  expect_rule(whole, DType::f16, {}, 1, "biases far below 0", -120);
 }
 
 #ifndef FOCI_EMULATED  // its D = 64 would take minutes
-/// o and lse of a forward pass with heads of 64 and 128, which Hopper has kernels of its own for.
+/// Heads of 64 and 128, which Hopper has kernels of its own for, both ways.
+TEST(CudaWideHeads, train_by_the_rule) {
+  for (const std::int64_t D : {64, 128}) {
+    const Case few{"", 1, 4, 2, 197, 300, D, D, Masked::holes}, many{"", 2, 2, 2, 321, 257, D, D};
+    for (const Case& c : {few, many}) {
+      for (const bool causal : {false, true}) {
+        for (const DType dtype : {DType::bf16, DType::f16}) {
+          const std::string what = std::to_string(D) + (causal ? " causal" : "");
+          expect_rule(c, dtype, {.causal = causal}, 1, "dot " + what);
+          expect_rule(c, dtype, {.causal = causal}, 1, "bias " + what, 1);
+          expect_rule(c, dtype, {.causal = causal}, 1, "low bias " + what, -120);
+          const Options change{.metric = LayerChange{}, .metric_grad = MetricGrad::through};
+          for (const double size : {1.0, 2.0, 3.0})
+            if (!causal) expect_rule(c, dtype, change, size, "layer-change " + what);
+        }
+      }
+    }
+  }
+}
+
+/// o and lse of a forward pass with heads of 64 and 128.
 void forward(Made& made, Options how) {
   const Case& c = made.c;
   how.backend = made.dtype == DType::f64 ? Backend::ref : how.backend;
