@@ -42,7 +42,7 @@ data::Image image_of(const data::ImageSet& set, const Words& words) {
   const std::int64_t index = count_of(words, "image", 0);
   if (index >= set.size())
     throw Misuse(fmt::format("--image {}: the set has {} images", index, set.size()));
-  const data::Image image = set.image(index);
+  data::Image image = set.image(index);
   const int side = int(count_of(words, "side", 0));
   if (side == 0) return image;
   return data::center_crop(data::resize_shorter(image, side, data::Filter::bicubic), side, side);

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace foci::corrupt {
 namespace {
@@ -121,7 +122,7 @@ void corrupt_values(const Tensor& images, Corruption corruption, const How& how)
             "image {} has the value {}; images to corrupt lie in [0,1], before they are normalised",
             b, values[i]));
       }
-      image.pixels[place(i)] = std::uint8_t(values[i] * 255 + 0.5f);
+      image.pixels[place(i)] = std::uint8_t(std::lround(values[i] * 255));
     }
     How own = how;
     own.index += std::uint64_t(b);

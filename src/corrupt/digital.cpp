@@ -95,11 +95,11 @@ data::Image contrast(const data::Image& image, const Job& job) {
       {.75, .5, .4, .3, .15}, {.4, .3, .2, .1, .05}, {.4, .3, .2, .1, .05}};
   const double share = shares[job.set][job.level];
   Planes planes = planes_of(image);
-  const auto channels = std::size_t(planes.channels);
+  const auto channels = std::size_t(planes.channels), pixels = planes.values.size() / channels;
   for (std::size_t c = 0; c < channels; ++c) {
     double mean = 0;
     for (std::size_t i = c; i < planes.values.size(); i += channels) mean += planes.values[i];
-    mean /= double(planes.values.size() / channels);
+    mean /= double(pixels);
     for (std::size_t i = c; i < planes.values.size(); i += channels)
       planes.values[i] = float((planes.values[i] - mean) * share + mean);
   }

@@ -16,7 +16,7 @@ struct Taps {
 
 /// SciPy's kernel. One that is longer than a reflected line's period is folded into it.
 Taps gaussian_taps(const Gaussian& how, int size) {
-  const int reach = int(how.truncate * how.sigma + 0.5);
+  const int reach = int(std::lround(how.truncate * how.sigma));
   std::vector<double> kernel;
   double sum = 0;
   for (int i = -reach; i <= reach; ++i) {
@@ -27,8 +27,10 @@ Taps gaussian_taps(const Gaussian& how, int size) {
   const int period = 2 * size;
   if (how.edge == Edge::reflect && 2 * reach + 1 > period) {
     std::vector<double> folded(std::size_t(period), 0.0);
-    for (int i = -reach; i <= reach; ++i)
-      folded[std::size_t(((i % period) + period) % period)] += kernel[std::size_t(i + reach)];
+    for (std::size_t k = 0; k < kernel.size(); ++k) {
+      const int at = ((int(k) - reach) % period + period) % period;
+      folded[std::size_t(at)] += kernel[k];
+    }
     kernel = folded;
     taps.first = 0;
   }
@@ -161,7 +163,8 @@ Planes zoomed(const Planes& planes, double factor) {
     const int part = int(std::ceil(size / factor));
     const int large = int(std::nearbyint(part * factor));  // halves to even, as Python rounds
     const double step = large > 1 ? double(part - 1) / (large - 1) : 0;
-    return Axis{(size - part) / 2 + (large - size) / 2 * step, step};
+    const int before = (size - part) / 2, trimmed = (large - size) / 2;
+    return Axis{before + trimmed * step, step};
   };
   const Axis down = axis(planes.height), across = axis(planes.width);
   Planes to(planes.height, planes.width, planes.channels);

@@ -24,7 +24,7 @@ using data::ImageSet;
 
 /// As a model sees it.
 Image seen(const ImageSet& set, std::int64_t index, const SetPlan& plan) {
-  const Image image = set.image(index);
+  Image image = set.image(index);
   if (plan.side == 0) return image;
   const int shorter = int(plan.side / plan.crop_share);
   return data::center_crop(data::resize_shorter(image, shorter, data::Filter::bicubic), plan.side,
