@@ -24,8 +24,11 @@ using Tensors = std::map<std::string, at::Tensor>;
 class FOCI_API Optimizer {
  public:
   Optimizer(const torch::nn::Module& module, const OptimizerOptions& options);
-  /// The length of all gradients together; one over `limit` is cut to it, unless that is 0.
-  double clip(double limit);
+  /// The length of all gradients together, (); a GPU is not waited for.
+  at::Tensor length() const;
+  /// Gradients longer than `limit` are cut to it, unless that is 0; gives their length as it was.
+  double clip(double limit, const at::Tensor& length);
+  double clip(double limit) { return clip(limit, length()); }
   void step(double rate);
   void forget_gradients();
   /// "exp_avg.<parameter>" and so on, and "steps" (1).
@@ -41,6 +44,7 @@ class FOCI_API Optimizer {
   };
   struct Known;
   Known gather(Group& group) const;
+  std::vector<at::Tensor> gradients() const;
   void step_adamw(Group& group, double rate);
   void step_sgd(Group& group, double rate);
 

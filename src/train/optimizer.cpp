@@ -14,6 +14,7 @@
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <fmt/core.h>
@@ -66,15 +67,26 @@ Optimizer::Known Optimizer::gather(Group& group) const {
   return known;
 }
 
-double Optimizer::clip(double limit) {
-  const at::NoGradGuard without;
-  std::vector<at::Tensor> gradients;
-  for (Group& group : groups_) {
-    for (const at::Tensor& gradient : gather(group).gradients) gradients.push_back(gradient);
+std::vector<at::Tensor> Optimizer::gradients() const {
+  std::vector<at::Tensor> all;
+  for (const Group& group : groups_) {
+    for (const at::Tensor& parameter : group.parameters) {
+      if (parameter.grad().defined()) all.push_back(parameter.grad());
+    }
   }
-  if (gradients.empty()) return 0;
-  const double found = at::stack(at::_foreach_norm(gradients, 2)).norm().item<double>();
-  if (limit > 0 && found > limit) at::_foreach_mul_(gradients, limit / found);
+  return all;
+}
+
+at::Tensor Optimizer::length() const {
+  const at::NoGradGuard without;
+  const std::vector<at::Tensor> all = gradients();
+  return all.empty() ? at::zeros({}) : at::stack(at::_foreach_norm(all, 2)).norm();
+}
+
+double Optimizer::clip(double limit, const at::Tensor& length) {
+  const at::NoGradGuard without;
+  const double found = length.item<double>();
+  if (limit > 0 && found > limit) at::_foreach_mul_(gradients(), limit / found);
   return found;
 }
 

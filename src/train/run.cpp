@@ -129,20 +129,22 @@ class Run {
     at::manual_seed(data::Random(o_.seed, step_stream, std::uint64_t(step_)).bits());
     task_.module->train();
     optimizer_.forget_gradients();
+    at::Tensor length;
     for (std::int64_t part = 0; part < o_.accumulate; ++part) {
       const at::Tensor loss = [&] {
         const Autocast narrow(o_.bf16, device());
         return task_.loss() / double(o_.accumulate);
       }();
       loss.backward();
-      const double found = loss.item<double>();  // a GPU is waited for here, and in clip()
+      if (part + 1 == o_.accumulate) length = optimizer_.length();
+      const double found = loss.item<double>();  // a GPU is waited for here, and only here
       if (!std::isfinite(found)) {
         throw NumericalError(
             fmt::format("step {}: the loss is {}{}", step_ + 1, found, lost_in(task_)));
       }
       line.loss += found;
     }
-    line.length = optimizer_.clip(o_.clip);
+    line.length = optimizer_.clip(o_.clip, length);
     if (!std::isfinite(line.length)) {
       throw NumericalError(fmt::format("step {}: the gradient is not finite, first that of {}",
                                        step_ + 1, lost_gradient(*task_.module)));
