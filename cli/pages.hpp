@@ -26,6 +26,7 @@ VerbPage models_page();
 VerbPage generate_page();
 VerbPage train_page();
 VerbPage eval_page();
+VerbPage attack_page();
 
 /// The tasks of train that have a flag, and whether this one does.
 std::vector<std::string> tasks_with(std::string_view flag);

@@ -341,6 +341,13 @@ Eval eval_of(const Called& called) {
   return {.common = common_of(called.words), .run = called.word, .words = called.words};
 }
 
+Attack attack_of(const Called& called) {
+  if (called.word.empty())
+    throw Misuse("attack needs the folder of a run", "for instance foci attack runs/a");
+  size_of_flag(called.words, "batch", 1);
+  return {.common = common_of(called.words), .run = called.word, .words = called.words};
+}
+
 Verb completion_of(const std::string& word) {
   const auto shells = choices(find_verb("completion")->word);
   if (std::find(shells.begin(), shells.end(), word) != shells.end()) return Completion{word};
@@ -376,6 +383,7 @@ Verb parse(const std::vector<std::string>& arguments) {
   if (called.verb == "generate") return WithTorch{generate_of(called), arguments};
   if (called.verb == "train") return WithTorch{train_of(called), arguments};
   if (called.verb == "eval") return WithTorch{eval_of(called), arguments};
+  if (called.verb == "attack") return WithTorch{attack_of(called), arguments};
   if (called.verb == "completion") return completion_of(called.word);
   if (called.verb == "manual") return Manual{};
   if (called.verb == "help") return help_of(called.word);

@@ -5,8 +5,55 @@
 namespace foci::cli {
 
 namespace {
+
 constexpr std::string_view text_group = "The text";
+constexpr std::string_view attack_group = "The attack";
+constexpr std::string_view subject_group = "What is attacked";
+
+Flags attack_flags() {
+  return {
+      {"suite", "standard|plus|rand|adaptive", "standard", attack_group,
+       "AutoAttack's, or adaptive: standard with the metric's gradient detached and through, and "
+       "from a plain model"},
+      {"attack", "KEY", "the suite's", attack_group,
+       "these alone, with commas: noise, fgsm, pgd, mpgd, apgd-ce, apgd-dlr, apgd-t, fab, fab-t, "
+       "square, spsa, cw"},
+      {"norm", "linf|l2|l1", "linf", attack_group, "how a change is measured"},
+      {"eps", "KEY", "8", attack_group,
+       "the largest change, several with commas: under linf in 1/255, else a length in pixels "
+       "that go from 0 to 1"},
+      {"goal", "KEY", "any other class", attack_group,
+       "the class it is to become: second, least or random, or its number"},
+      {"iterations", "COUNT", "0, each attack's own", attack_group, "steps with a gradient"},
+      {"queries", "COUNT", "0, 5000", attack_group, "of square"},
+      {"restarts", "COUNT", "0, each attack's own", attack_group, "of pgd, apgd, fab and square"},
+      {"targets", "COUNT", "0, 9 or all others", attack_group,
+       "classes that apgd-t and fab-t go for"},
+      {"eot", "COUNT", "0, 1 and for rand 20", attack_group,
+       "gradients of a random model that are averaged"},
+      {"metric-grad", "detached|through", "the run's", attack_group,
+       "whether gradients follow the metric's estimate"},
+  };
 }
+
+Flags subject_flags() {
+  return {
+      {"data", "FILE", "the run's", subject_group, "another set"},
+      {"split", "train|valid|test", "the run's", subject_group, "of the set"},
+      {"count", "COUNT", "1000", subject_group, "images, evenly over the set; 0: all of them"},
+      {"ema", "", "", subject_group, "the average of the weights"},
+      {"plain", "FILE", "the same weights with metric dot", subject_group,
+       "adaptive: a run whose gradients are tried too"},
+      {"batch", "COUNT", "250", running_group, "images at once"},
+      {"check", "COUNT", "100", running_group,
+       "images that small experiments look for reasons to doubt with; 0: none"},
+      {"sheet", "COUNT", "8", output_group, "images on the contact sheet"},
+      {"out", "FILE", "RUN/attack", output_group,
+       "the folder of the results; one that holds the same attack goes on"},
+  };
+}
+
+}  // namespace
 
 VerbPage models_page() {
   return {"models",
@@ -42,6 +89,28 @@ VerbPage generate_page() {
           {"Beside a .bin its tokenizer is tokenizer.bin or tokN.bin, N the vocabulary; a folder "
            "holds encoder.json and vocab.bpe, or vocab.json and merges.txt. --seed draws another "
            "text when the temperature is above 0."}};
+}
+
+VerbPage attack_page() {
+  return {"attack",
+          "Attacks a trained classifier of images and says how much of it withstands.",
+          {{"AutoAttack at 8/255", "foci attack runs/a"},
+           {"a curve, through the metric and around it",
+            "foci attack runs/a --suite adaptive --eps 1,2,4,8 --plain runs/dot"},
+           {"two attacks in l2, for a program",
+            "foci attack runs/a --attack apgd-ce,square --norm l2 --eps 0.5 --json"}},
+          together({attack_flags(), subject_flags(), common_flags()}),
+          "RUN",
+          "the folder of a run of foci train images",
+          {"Pixels lie in [0,1] and the model normalises them itself. Attacks come one after "
+           "another, each on the images that are still right; what a smaller eps fooled counts for "
+           "a larger one. Every image is looked at again before it counts: range, length, and that "
+           "it is taken for something else.",
+           "In the folder: records go to the run's records.jsonl; curve.json and curve.svg, "
+           "accuracy by eps; samples.json, what became of each image; adversarial.safetensors; "
+           "sheet.png, clean, adversarial and 16 times the difference. journal/ holds what every "
+           "batch found, so that a kill at any moment costs one batch.",
+           "A number that deserves doubt carries a flag with what it means and what to do."}};
 }
 
 }  // namespace foci::cli

@@ -129,9 +129,15 @@ struct Eval {
   Words words;
 };
 
+struct Attack {
+  Common common;
+  std::string run;
+  Words words;
+};
+
 /// Verbs that need torch: `foci` hands its arguments to `foci-torch`, which runs them.
 struct WithTorch {
-  std::variant<Models, Generate, Train, Eval> verb;
+  std::variant<Models, Generate, Train, Eval, Attack> verb;
   std::vector<std::string> arguments;
 };
 

@@ -10,5 +10,6 @@ int run_torch(const Models& verb);
 int run_torch(const Generate& verb);
 int run_torch(const Train& verb);
 int run_torch(const Eval& verb);
+int run_torch(const Attack& verb);
 
 }  // namespace foci::cli

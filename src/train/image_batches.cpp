@@ -39,13 +39,6 @@ data::ImagePlan plan_of(const ImageFacts& facts, std::int64_t side, double crop_
   return plan;
 }
 
-Image checked(const data::ImageSet& set, std::int64_t index, const ImageFacts& facts) {
-  Image image = set.image(index);
-  if (image.channels == facts.channels) return image;
-  throw FileError(fmt::format("{}: has {} channels; the images before it have {}", set.name(index),
-                              image.channels, facts.channels));
-}
-
 /// One image of a training batch into (C,S,S).
 void prepare(float* to, const Image& image, const data::ImagePlan& plan, const Augmentation& a,
              Random& random) {
@@ -67,6 +60,13 @@ Tensor room_for(const data::Batch& batch, const ImageFacts& facts, std::int64_t 
 
 }  // namespace
 
+data::Image checked_image(const data::ImageSet& set, std::int64_t index, const ImageFacts& facts) {
+  Image image = set.image(index);
+  if (image.channels == facts.channels) return image;
+  throw FileError(fmt::format("{}: has {} channels; the images before it have {}", set.name(index),
+                              image.channels, facts.channels));
+}
+
 ImageFacts facts_of(const data::ImageSet& set) {
   const Image first = set.image(0);
   const auto channels = std::size_t(first.channels);
@@ -78,7 +78,7 @@ ImageFacts facts_of(const data::ImageSet& set) {
   std::vector<double> sum(channels), squares(channels);
   double count = 0;
   for (std::int64_t i = 0; i < set.size(); i += step) {
-    const Image image = checked(set, i, facts);
+    const Image image = checked_image(set, i, facts);
     for (std::size_t p = 0; p < image.pixels.size(); ++p) {
       const double x = image.pixels[p] / 255.0;
       sum[p % channels] += x;
@@ -129,7 +129,7 @@ std::unique_ptr<data::Loader> training_batches(const data::ImageSet& set, const 
     for (const std::int64_t sample : batch.samples) {
       Random random(seed, epoch, std::uint64_t(sample));
       float* to = batch.inputs.data<float>() + std::int64_t(labels.size()) * size;
-      prepare(to, checked(set, sample, facts), plan, a, random);
+      prepare(to, checked_image(set, sample, facts), plan, a, random);
       labels.push_back(set.label(sample));
     }
     Random random(seed + mix_stream, epoch, std::uint64_t(batch.position.batch));
@@ -156,7 +156,7 @@ std::unique_ptr<data::Loader> judged_batches(const data::ImageSet& set, const Im
     for (std::size_t i = 0; i < batch.samples.size(); ++i) {
       const std::int64_t sample = batch.samples[i];
       float* to = batch.inputs.data<float>() + std::int64_t(i) * facts.channels * side * side;
-      data::prepare_evaluation(to, checked(set, sample, facts), plan);
+      data::prepare_evaluation(to, checked_image(set, sample, facts), plan);
       batch.targets.data<std::int64_t>()[i] = set.label(sample);
     }
   };

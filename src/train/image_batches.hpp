@@ -20,6 +20,9 @@ std::unique_ptr<data::Loader> training_batches(const data::ImageSet& set, const 
 std::unique_ptr<data::Loader> judged_batches(const data::ImageSet& set, const ImageFacts& facts,
                                              std::int64_t side, const ImageInput& input);
 
+/// One image. Throws FileError where it has other channels.
+data::Image checked_image(const data::ImageSet& set, std::int64_t index, const ImageFacts& facts);
+
 /// Throws where a label is none of the classes, and for masks.
 void check_labels(const data::ImageSet& set, const ImageFacts& facts);
 

@@ -6,6 +6,7 @@
 
 #include "train/begin.hpp"
 #include "train/image_batches.hpp"
+#include "train/image_model.hpp"
 #include "train/tensors.hpp"
 
 #include <foci/error.hpp>
@@ -17,9 +18,8 @@
 #include <fmt/core.h>
 
 namespace foci::train {
-namespace {
 
-models::VitOptions options_of(const ImageModel& model, const ImageFacts& facts) {
+models::VitOptions vit_options(const ImageModel& model, const ImageFacts& facts) {
   const models::Listed& listed = models::find(model.name);
   if (listed.segmenter || listed.sequence || listed.language) {
     throw InvalidArgument(
@@ -39,6 +39,8 @@ models::VitOptions options_of(const ImageModel& model, const ImageFacts& facts) 
   o.mechanism = {model.mechanism, model.first_layer, model.last_layer};
   return o;
 }
+
+namespace {
 
 /// A batch as tensors that keep it alive.
 struct Batch {
@@ -91,7 +93,7 @@ std::string first_lost(models::Vit& model, const at::Tensor& images) {
 }  // namespace
 
 std::int64_t side_of(const ImageModel& model, const ImageFacts& facts) {
-  return options_of(model, facts).image;
+  return vit_options(model, facts).image;
 }
 
 Outcome train_images(const ImageTraining& training, const data::ImageSet& train,
@@ -103,7 +105,7 @@ Outcome train_images(const ImageTraining& training, const data::ImageSet& train,
       completed(training.run, {train.size(), training.input.batch, training.epochs});
   const at::Device device = device_of(training.input.place);
   at::manual_seed(training.run.seed);
-  models::Vit model(options_of(training.model, facts));
+  models::Vit model(vit_options(training.model, facts));
   if (!training.weights.empty()) models::load_plain(*model, training.weights);
   model->to(device);
   const std::int64_t side = model->options().image;
@@ -131,7 +133,7 @@ Scores evaluate_images(const ImageModel& model, const std::string& weights, cons
                        const data::ImageSet& set, const ImageInput& input) {
   check_labels(set, facts);
   const at::Device device = device_of(input.place);
-  models::Vit vit(options_of(model, facts));
+  models::Vit vit(vit_options(model, facts));
   nn::load_weights(*vit, weights);
   vit->to(device);
   Scores scores = judge(vit, *judged_batches(set, facts, vit->options().image, input), device);

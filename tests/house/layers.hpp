@@ -47,6 +47,7 @@ inline const std::map<std::string, std::string> header_layers = {
     {"corrupt_sequences", "corrupt"},
     {"run", "train"},
     {"classify", "train"},
+    {"classifier", "train"},
     {"train_text", "train"},
     {"train_sequences", "train"},
     {"train_segments", "train"},

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a robust accuracy should not be believed: small experiments on the model, and signs in what
+// the attacks found.
+#include <foci/attack.hpp>
+
+#include "attack/problem.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace foci::attack {
+namespace {
+
+/// Images that the model gets right, a few of them.
+struct Sample {
+  const Model& model;
+  at::Tensor images, labels;
+  Options options;
+
+  /// Share that is still right after one attack.
+  double after(const Attack& attack, double eps) const {
+    Options own = options;
+    own.eps = eps;
+    own.goals = at::Tensor();
+    return run(model, images, labels, {attack}, own).accuracies[0];
+  }
+};
+
+bool is_random(const Sample& s) {
+  const at::NoGradGuard without;
+  at::Tensor first;
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor logits = unit(s.model(s.images), Norm::l2);
+    if (!first.defined()) first = logits;
+    if (length_of(logits - first, Norm::l2).max().item<double>() > 1e-4) return true;
+  }
+  return false;
+}
+
+bool gives_probabilities(const at::Tensor& logits) {
+  return logits.max().item<double>() < 1 + 1e-5 && logits.min().item<double>() > -1e-5 &&
+         (logits.sum(1) - 1).abs().max().item<double>() < 1e-5;
+}
+
+/// Share of the images whose every pixel has no slope.
+double zero_gradients(const Sample& s) {
+  const at::Tensor none, zeros = at::zeros_like(s.labels);
+  const Problem problem(s.model, s.options, {s.images, s.labels, zeros, zeros, zeros, none});
+  const auto loss = [](const at::Tensor& logits, const Rows& rows) {
+    return difference_of_logits(logits, rows.y);
+  };
+  const Gradient g =
+      problem.gradient(s.images, {s.images, s.labels, zeros, zeros, zeros, none}, loss);
+  return length_of(g.by_pixel, Norm::linf).eq(0).to(at::kFloat).mean().item<double>();
+}
+
+/// A ball that holds every image there is.
+double whole_box(const Sample& s) {
+  const double pixels = double(s.images[0].numel());
+  return s.options.norm == Norm::linf ? 1.0
+         : s.options.norm == Norm::l2 ? std::sqrt(pixels)
+                                      : pixels;
+}
+
+void try_attacks(std::vector<RecordFlag>& flags, const Sample& s) {
+  const double eps = s.options.eps;
+  const double few = s.after(Pgd{.steps = 10, .step = 2.5 / 10}, eps);
+  const double many = s.after(Pgd{.steps = 40, .step = 2.5 / 40}, eps);
+  const double noise = s.after(Noise{}, eps), gradient = std::min(few, many);
+  const double free = s.after(Apgd{}, whole_box(s));
+  const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
+  if (many > few + 0.02) {
+    flags.push_back({"more-steps-worse",
+                     fmt::format("{} withstand 40 steps and {} withstand 10: the gradient does not "
+                                 "lead where the loss grows",
+                                 percent(many), percent(few)),
+                     "attack with square and spsa, and through whatever hides the gradient"});
+  }
+  if (noise < gradient) {
+    flags.push_back(
+        {"noise-beats-gradient",
+         fmt::format("{} withstand noise and {} the gradient", percent(noise), percent(gradient)),
+         "the gradient is of no use here: trust black-box attacks alone"});
+  }
+  if (free > 0) {
+    flags.push_back({"unbounded-eps",
+                     fmt::format("{} withstand an attack that may paint any image", percent(free)),
+                     "the attack fails, not the model's errors: look for masked gradients"});
+  }
+}
+
+}  // namespace
+
+std::vector<RecordFlag> doubts(const Model& model, const at::Tensor& images,
+                               const at::Tensor& labels, const Options& options,
+                               std::int64_t checked) {
+  std::vector<RecordFlag> flags;
+  const at::NoGradGuard without;
+  const std::int64_t n = images.size(0);
+  if (n < 1000) {
+    flags.push_back({"few-samples",
+                     fmt::format("{} images: a share is known to {:.1f} points either way", n,
+                                 100 * std::sqrt(0.25 / double(n)) * 1.96),
+                     "attack 1,000 or more"});
+  }
+  const at::Tensor first = images.slice(0, 0, std::min(n, 4 * checked));
+  const at::Tensor right = correct(model, first, labels.slice(0, 0, first.size(0)), options.batch)
+                               .nonzero()
+                               .squeeze(1)
+                               .slice(0, 0, checked);
+  if (right.size(0) == 0) return flags;
+  const Sample s{model, first.index_select(0, right), labels.index_select(0, right), options};
+  if (is_random(s)) {
+    flags.push_back({"random-model", "the same image gives other logits each time",
+                     "use the suite rand, which averages gradients (--eot)"});
+  }
+  if (gives_probabilities(model(s.images))) {
+    flags.push_back({"probabilities", "the outputs are probabilities: their gradients vanish",
+                     "give the attack the logits, before softmax"});
+  }
+  if (const double share = zero_gradients(s); share > 0) {
+    flags.push_back({"zero-gradients",
+                     fmt::format("{:.1f} % of the images have no gradient at all", 100 * share),
+                     "gradients are masked: look at square, or attack a smooth stand-in"});
+  }
+  try_attacks(flags, s);
+  return flags;
+}
+
+std::vector<RecordFlag> doubts(const Outcome& outcome, const std::vector<Attack>& attacks) {
+  std::vector<RecordFlag> flags;
+  const double n = double(outcome.by.size(0));
+  bool white = false;
+  for (std::size_t a = 0; a < attacks.size(); ++a) {
+    if (!is_black_box(attacks[a])) white = true;
+    if (!white || !is_black_box(attacks[a])) continue;
+    const double more = outcome.by.eq(std::int64_t(a)).sum().item<double>() / n;
+    if (more <= 0.002) continue;
+    flags.push_back(
+        {"black-box-beats-white-box",
+         fmt::format("{} fooled {:.1f} % that gradients did not", name_of(attacks[a]), 100 * more),
+         "gradients are masked: more queries and restarts, or an adaptive attack"});
+  }
+  if (outcome.rejected > 0) {
+    flags.push_back({"rejected-images",
+                     fmt::format("{} images left the ball or the range, or were no numbers, and "
+                                 "were not counted",
+                                 outcome.rejected),
+                     "report it: an attack of foci should never make one"});
+  }
+  return flags;
+}
+
+}  // namespace foci::attack
