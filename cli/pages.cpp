@@ -234,6 +234,45 @@ VerbPage compare_page() {
           {}};
 }
 
+VerbPage theory_page() {
+  constexpr std::string_view form_group = "What is asked", keys_group = "The keys";
+  return {
+      "theory",
+      "Says how well attention can concentrate: S = E|a| / sqrt(E a^2), in closed form and "
+      "simulated.",
+      {{"relu2, checked with a million keys",
+        "foci theory --weighting relu2 --beta -1 --gamma 3 --simulate 1000000"},
+       {"fifty keys under decay", "foci theory --weighting decay --rate 0.9 --keys 50"},
+       {"a query at the mean of keys in 64 directions, their covariance as metric",
+        "foci theory --metric key-covariance --dim 64 --distance2 0 --temperature 1"},
+       {"curves over gamma as a picture", "foci theory --weighting identity --curve s.svg"}},
+      together(
+          {{{"weighting", "softmax|identity|relu2|linear|decay", "softmax", form_group,
+             "how scores become weights"},
+            {"metric", "dot|key-covariance", "dot", form_group,
+             "key-covariance: softmax over the distances of normal keys, by their own covariance"},
+            {"simulate", "COUNT", "0", form_group, "draw so many keys too; 0: none"},
+            {"curve", "FILE", "", form_group,
+             "an SVG of S for gamma from 0 to --gamma (4) and beta from -2 to 2"},
+            {"beta", "NUMBER", "0", keys_group, "mean of the scores"},
+            {"gamma", "NUMBER", "1", keys_group, "their standard deviation"},
+            {"query", "FILE", "", keys_group, "linear: phi(q), numbers in a text file"},
+            {"mean", "FILE", "", keys_group, "linear: of phi(k)"},
+            {"covariance", "FILE", "", keys_group, "linear: of phi(k), row by row"},
+            {"rate", "NUMBER", "0.9", keys_group, "decay: weight kept per step back"},
+            {"keys", "COUNT", "many", keys_group, "how many there are; decay needs it"},
+            {"dim", "COUNT", "64", keys_group, "key-covariance: directions"},
+            {"distance2", "NUMBER", "0", keys_group,
+             "key-covariance: squared distance of the query to the keys' mean"},
+            {"temperature", "NUMBER", "1", keys_group, "key-covariance: 1/c"}},
+           common_flags()}),
+      {},
+      {},
+      {"A score is beta + gamma e, e normal; keys ~ N(mu, C) under a diagonal metric m have beta = "
+       "c q.(m mu) and gamma^2 = c^2 (m q)' C (m q). Of n keys n S^2 count; the forms hold for "
+       "many keys, and S is never below 1/sqrt(n)."}};
+}
+
 VerbPage data_page() {
   return {
       "data",
@@ -319,9 +358,10 @@ VerbPage manual_page() {
 
 const std::vector<VerbPage>& verb_pages() {
   static const std::vector<VerbPage> pages = {
-      info_page(),    attend_page(),     check_page(), bench_page(), compare_page(), data_page(),
-      models_page(),  generate_page(),   train_page(), eval_page(),  attack_page(),  convert_page(),
-      corrupt_page(), completion_page(), help_page(),  manual_page()};
+      info_page(),   attend_page(), check_page(),   bench_page(),    compare_page(),
+      theory_page(), data_page(),   models_page(),  generate_page(), train_page(),
+      eval_page(),   attack_page(), convert_page(), corrupt_page(),  completion_page(),
+      help_page(),   manual_page()};
   return pages;
 }
 

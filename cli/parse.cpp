@@ -374,6 +374,8 @@ Verb parse(const std::vector<std::string>& arguments) {
   if (called.verb == "check") return check_of(called.words);
   if (called.verb == "bench") return bench_of(called.words);
   if (called.verb == "compare") return compare_of(called.words);
+  if (called.verb == "theory")
+    return Theory{.common = common_of(called.words), .words = called.words};
   if (called.verb == "data") return data_of(called);
   if (called.verb == "models") {
     return WithTorch{Models{.common = common_of(called.words), .name = called.word}, arguments};

@@ -90,6 +90,12 @@ struct Compare {
   bool causal = false;
 };
 
+/// How well attention can concentrate.
+struct Theory {
+  Common common;
+  Words words;
+};
+
 struct Data {
   enum class Action { list, get, show, make };
   Common common;
@@ -165,8 +171,8 @@ struct Help {
 };
 struct Version {};
 
-using Verb = std::variant<Info, Attend, Check, Bench, Compare, Data, WithTorch, Convert, Corrupt,
-                          Completion, Manual, Help, Version>;
+using Verb = std::variant<Info, Attend, Check, Bench, Compare, Theory, Data, WithTorch, Convert,
+                          Corrupt, Completion, Manual, Help, Version>;
 
 /// `arguments` without the program's name. Reads no file; throws Misuse and nothing else.
 Verb parse(const std::vector<std::string>& arguments);
@@ -178,6 +184,7 @@ int run(const Attend&);
 int run(const Check&);
 int run(const Bench&);
 int run(const Compare&);
+int run(const Theory&);
 int run(const Data&);
 int run(const WithTorch&);  ///< one in each program
 int run(const Convert&);

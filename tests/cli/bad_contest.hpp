@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user can get wrong about who is timed beside us, with the words the answer must hold.
+// What a user can get wrong about who is timed beside us and about foci theory, with the words the
+// answer must hold.
 #pragma once
 
 #include "cli/bad_input.hpp"
@@ -31,6 +32,32 @@ inline std::vector<Bad> bad_contests() {
        "--versus backend=cuda: backend cuda is not in this build"},
       {"bias_without_scores", bench({"--key-bias", "--weighting", "linear"}), 2,
        "has no scores to add a key_bias to"},
+  };
+}
+
+/// What foci theory is asked.
+inline std::vector<Bad> bad_theories() {
+  return {
+      {"decay_of_how_many", {"theory", "--weighting", "decay"}, 2, "decay needs --keys COUNT"},
+      {"beta_of_decay",
+       {"theory", "--weighting", "decay", "--keys", "4", "--beta", "2"},
+       2,
+       "--beta does not belong to decay; it is for identity, relu2, softmax"},
+      {"spread_below_zero", {"theory", "--gamma", "-1"}, 2, "gamma is -1; it must be a finite"},
+      {"linear_without_files", {"theory", "--weighting", "linear"}, 2, "needs --query FILE"},
+      {"file_of_words",
+       {"theory", "--weighting", "linear", "--query", FOCI_SOURCE_DIR "/README.md"},
+       1,
+       "README.md: line 1: '#' is no number"},
+      {"full_metric_relu2",
+       {"theory", "--metric", "key-covariance", "--weighting", "relu2"},
+       2,
+       "has a closed form with --weighting softmax alone"},
+      {"curve_of_decay",
+       {"theory", "--weighting", "decay", "--keys", "4", "--curve", "x.svg"},
+       2,
+       "--curve is drawn over gamma"},
+      {"curve_to_nowhere", {"theory", "--curve", "/nowhere/x.svg"}, 1, "cannot be written"},
   };
 }
 

@@ -156,4 +156,24 @@ TEST(Json, Compare) {
   }
 }
 
+TEST(Json, Theory) {
+  const Names always = {"form", "concentration", "effective_fraction", "simulated",
+                        "standard_error"};
+  const auto plain = json_of({"theory", "--weighting", "relu2", "--beta", "-1", "--gamma", "3"});
+  EXPECT_EQ(names_of(plain), always);
+  EXPECT_NEAR(plain.at("concentration").get<double>(), 0.336399, 5e-7);
+  EXPECT_TRUE(plain.at("simulated").is_null());
+  const auto drawn = json_of({"theory", "--metric", "key-covariance", "--dim", "4", "--distance2",
+                              "2", "--temperature", "2", "--simulate", "20000", "--keys", "10"});
+  EXPECT_EQ(names_of(drawn), (Names{"form", "concentration", "effective_fraction", "simulated",
+                                    "standard_error", "effective_keys"}));
+  EXPECT_NEAR(drawn.at("simulated").get<double>(), drawn.at("concentration").get<double>(),
+              4 * drawn.at("standard_error").get<double>());
+  const std::string picture = folder().file("curve.svg");
+  const auto curves = json_of({"theory", "--weighting", "identity", "--curve", picture});
+  EXPECT_EQ(curves.at("curves").size(), 5u);
+  EXPECT_EQ(names_of(curves.at("curves")[0]), (Names{"beta", "gamma", "concentration"}));
+  EXPECT_NE(read(picture).find("</svg>"), std::string::npos);
+}
+
 }  // namespace

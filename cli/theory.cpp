@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// foci theory: how well one query's attention can concentrate, in closed form, by simulation and as
+// curves over gamma.
+#include "cli/misuse.hpp"
+#include "cli/suggest.hpp"
+#include "cli/terminal.hpp"
+#include "cli/theory_curves.hpp"
+#include "cli/verbs.hpp"
+
+#include <foci/error.hpp>
+#include <foci/theory.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+
+namespace foci::cli {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+/// The flags that say what a form is made of.
+const std::map<std::string, Strings>& own_flags() {
+  static const Strings scores = {"beta", "gamma"};
+  static const std::map<std::string, Strings> all = {
+      {"softmax", scores}, {"identity", scores},
+      {"relu2", scores},   {"linear", {"query", "mean", "covariance"}},
+      {"decay", {"rate"}}, {"key-covariance", {"dim", "distance2", "temperature"}}};
+  return all;
+}
+
+std::string word_or(const Words& words, const char* flag, const char* standard) {
+  const auto found = words.find(flag);
+  return found == words.end() ? standard : found->second;
+}
+
+std::string kind_of(const Words& words) {
+  if (word_or(words, "metric", "dot") == "dot") return word_or(words, "weighting", "softmax");
+  if (word_or(words, "weighting", "softmax") != "softmax")
+    throw Misuse("--metric key-covariance has a closed form with --weighting softmax alone");
+  return "key-covariance";
+}
+
+void check_flags(const std::string& kind, const Words& words) {
+  std::map<std::string, Strings> owners;  // of each flag
+  for (const auto& [other, flags] : own_flags()) {
+    for (const std::string& flag : flags) owners[flag].push_back(other);
+  }
+  for (const auto& [flag, kinds] : owners) {
+    if (words.count(flag) == 0 || std::find(kinds.begin(), kinds.end(), kind) != kinds.end())
+      continue;
+    throw Misuse(
+        fmt::format("--{} does not belong to {}; it is for {}", flag, kind, listed(kinds)));
+  }
+  if (words.count("curve") > 0 && own_flags().at(kind).at(0) != "beta")
+    throw Misuse("--curve is drawn over gamma: for softmax, identity and relu2");
+}
+
+/// The numbers of a text, white space and commas between them.
+std::vector<double> numbers_in(const Words& words, const char* flag) {
+  if (words.count(flag) == 0) {
+    throw Misuse(fmt::format("--weighting linear needs --{} FILE", flag),
+                 "files of numbers with spaces, commas or lines between them");
+  }
+  const std::string& path = words.at(flag);
+  std::ifstream file(path);
+  if (!file) throw FileError(fmt::format("{}: cannot be read", path));
+  std::vector<double> numbers;
+  std::string line;
+  for (int at = 1; std::getline(file, line); ++at) {
+    std::replace(line.begin(), line.end(), ',', ' ');
+    std::istringstream parts(line);
+    for (std::string part; parts >> part;) {
+      double x = 0;
+      const auto [end, fault] = std::from_chars(part.data(), part.data() + part.size(), x);
+      if (fault != std::errc() || end != part.data() + part.size())
+        throw FileError(fmt::format("{}: line {}: '{}' is no number", path, at, shown(part)));
+      numbers.push_back(x);
+    }
+  }
+  return numbers;
+}
+
+theory::Form form_of(const std::string& kind, const Words& words) {
+  const auto number = [&](const char* flag, const char* standard) {
+    return to_number(word_or(words, flag, standard));
+  };
+  const theory::Scores scores{number("beta", "0"), number("gamma", "1")};
+  if (kind == "softmax") return theory::Softmax{scores};
+  if (kind == "identity") return theory::Identity{scores};
+  if (kind == "relu2") return theory::Relu2{scores};
+  if (kind == "decay") {
+    if (words.count("keys") == 0) throw Misuse("--weighting decay needs --keys COUNT");
+    return theory::Decay{number("rate", "0.9"), to_count(words.at("keys"))};
+  }
+  if (kind == "linear") {
+    return theory::Linear{numbers_in(words, "query"), numbers_in(words, "mean"),
+                          numbers_in(words, "covariance")};
+  }
+  return theory::Ellipsoid{to_count(word_or(words, "dim", "64")), number("distance2", "0"),
+                           number("temperature", "1")};
+}
+
+/// Of finitely many keys, and what the limit hides of them.
+struct Finite {
+  double effective = 0;
+  std::string doubt;  ///< empty: none
+};
+
+Finite finite_of(double S, std::int64_t keys) {
+  Finite of{double(keys) * S * S, {}};
+  if (of.effective < 10) {
+    of.doubt = fmt::format(
+        "n S^2 is {:.3g}: the form holds for many keys; of {} keys S is never below {:.6g}",
+        of.effective, keys, 1 / std::sqrt(double(keys)));
+  }
+  return of;
+}
+
+}  // namespace
+
+int run(const Theory& verb) {
+  const Words& words = verb.words;
+  const std::string kind = kind_of(words);
+  check_flags(kind, words);
+  const theory::Form form = form_of(kind, words);
+  const double S = theory::concentration(form);
+  const std::int64_t draws = to_count(word_or(words, "simulate", "0"));
+  std::optional<theory::Simulated> simulated;
+  if (draws > 0) simulated = theory::simulate(form, draws, verb.common.seed);
+  std::optional<Finite> finite;
+  if (words.count("keys") > 0) {
+    const std::int64_t keys = to_count(words.at("keys"));
+    if (keys < 1) throw Misuse(fmt::format("--keys {} is below 1", keys));
+    finite = finite_of(S, keys);
+    if (kind == "decay") finite->doubt.clear();  // exact for every number of keys
+  }
+  Json result{{"form", kind}, {"concentration", S}, {"effective_fraction", S * S}};
+  result["simulated"] = simulated ? Json(simulated->concentration) : Json();
+  result["standard_error"] = simulated ? Json(simulated->standard_error) : Json();
+  if (finite) result["effective_keys"] = finite->effective;
+  if (words.count("curve") > 0) {
+    const auto curves = curves_over_gamma(kind, to_number(word_or(words, "gamma", "4")));
+    result["curves"] = json_of(curves);
+    write_curves(words.at("curve"), kind, curves);
+  }
+  if (verb.common.json) {
+    print_json(result);
+    return 0;
+  }
+  fmt::print("concentration      {:.6g}\neffective fraction {:.6g}\n", S, S * S);
+  if (finite) fmt::print("effective keys     {:.6g}\n", finite->effective);
+  if (simulated) {
+    fmt::print("simulated          {:.6g} ± {:.2g}\n", simulated->concentration,
+               simulated->standard_error);
+  }
+  if (finite && !finite->doubt.empty() && !verb.common.quiet) fmt::print("{}\n", finite->doubt);
+  if (words.count("curve") > 0 && !verb.common.quiet) fmt::print("{}\n", words.at("curve"));
+  return 0;
+}
+
+}  // namespace foci::cli

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Concentration: the fixed numbers, simulation against every closed form, the limits, and what has
+// no concentration.
+#include <foci/theory.hpp>
+
+#include <foci/error.hpp>
+
+#include "thrown.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace {
+
+using namespace foci::theory;
+using foci::InvalidArgument;
+using foci::thrown;
+
+TEST(Theory, FixedNumbers) {
+  const std::vector<std::pair<Form, double>> known = {
+      {Relu2{{-2, 1}}, 0.072006},
+      {Relu2{{-1, 1}}, 0.205256},
+      {Relu2{{0, 1}}, 0.408248},
+      {Relu2{{1, 1}}, 0.612773},
+      {Relu2{{-1, 3}}, 0.336399},
+      {Identity{{0, 1}}, 0.797885},
+      {Identity{{1, 1}}, 0.824933},
+      {Identity{{2, .5}}, 0.970146},
+      {Softmax{{3, 1}}, 0.606531},
+      {Decay{0.9, 50}, 0.613273},
+      {Ellipsoid{64, 0, 1}, std::pow(0.75, 16)},
+      {Ellipsoid{64, 6, 1}, std::pow(0.75, 16) * std::exp(-0.5)},
+      {Linear{{1, 1}, {2, 2}, {1, 0, 0, 1}}, 1 / std::sqrt(1 + 1 / 8.0)}};
+  for (const auto& [form, S] : known)
+    EXPECT_NEAR(concentration(form), S, 5e-7) << form.index() << " " << S;
+}
+
+TEST(Theory, SimulationAgreesWithEveryForm) {
+  std::vector<Form> forms = {Linear{{1, 2, 0.5}, {1, 1, 2}, {.5, .1, 0, .1, .3, .05, 0, .05, 1}},
+                             Linear{{1, 0}, {2, 0}, {1, 0, 0, 0}},
+                             Decay{0.99, 1000},
+                             Decay{1, 7},
+                             Ellipsoid{1, 0, 1},
+                             Ellipsoid{4, 2, 2},
+                             Ellipsoid{8, 4, 8}};
+  for (const double gamma : {0.0, 0.25, 0.5, 1.0, 1.5}) {
+    forms.push_back(Softmax{{5, gamma}});
+    for (const double beta : {-2.0, -0.5, 0.5, 2.0}) {
+      forms.push_back(Identity{{beta, gamma}});
+      if (beta > -2 * gamma || gamma > 0.9) forms.push_back(Relu2{{beta, gamma}});
+    }
+  }
+  for (const Form& form : forms) {
+    const Relu2* relu2 = std::get_if<Relu2>(&form);
+    if (relu2 && relu2->scores.gamma == 0 && relu2->scores.beta <= 0) continue;
+    const Simulated found = simulate(form, 100000, 3);
+    EXPECT_NEAR(found.concentration, concentration(form), 4 * found.standard_error + 1e-12)
+        << form.index() << " " << (relu2 ? relu2->scores.beta / relu2->scores.gamma : 0.0);
+    EXPECT_EQ(simulate(form, 1000, 9).concentration, simulate(form, 1000, 9).concentration);
+  }
+}
+
+TEST(Theory, LimitsNeitherOverflowNorCancel) {
+  // By quadrature with thirty digits.
+  const std::vector<std::pair<double, double>> tails = {{-1.0000001, 0.20525563484403535},
+                                                        {-2, 0.07200634266702314},
+                                                        {-10, 1.147394637084315e-12},
+                                                        {-20, 2.152722243554448e-45},
+                                                        {-50, 1.3430812640832188e-273}};
+  for (const auto& [t, S] : tails) {
+    EXPECT_NEAR(concentration(Relu2{{t, 1}}) / S, 1, 1e-13) << t;
+    EXPECT_NEAR(concentration(Relu2{{t * 1e150, 1e150}}) / S, 1, 1e-13) << t;
+  }
+  EXPECT_EQ(concentration(Relu2{{-1e300, 1}}), 0);
+  EXPECT_EQ(concentration(Relu2{{1e300, 1e-300}}), 1);
+  EXPECT_EQ(concentration(Identity{{-1e300, 1e-300}}), 1);
+  for (const double far : {1e4, 1e200}) {
+    EXPECT_NEAR(concentration(Relu2{{far, 1}}), 1, 1e-7);
+    EXPECT_NEAR(concentration(Identity{{-far, 1}}), 1, 1e-8);
+    EXPECT_EQ(concentration(Softmax{{-far, 0}}), 1);
+  }
+  EXPECT_NEAR(concentration(Relu2{{999, 1}}), concentration(Relu2{{1001, 1}}), 1e-8);
+  EXPECT_EQ(concentration(Identity{{3, 0}}), 1);
+  EXPECT_EQ(concentration(Softmax{{0, 1e200}}), 0);
+  EXPECT_NEAR(concentration(Decay{1 - 1e-12, 1000}), 1, 1e-12);
+  EXPECT_NEAR(concentration(Decay{1e-300, 100}), 0.1, 1e-12);
+  EXPECT_EQ(concentration(Decay{0.5, 1}), 1);
+  EXPECT_NEAR(concentration(Ellipsoid{64, 0, 1e9}), 1, 1e-12);
+  EXPECT_EQ(simulate(Softmax{{1e308, 1}}, 100, 0).concentration,
+            simulate(Softmax{{0, 1}}, 100, 0).concentration);
+}
+
+TEST(Theory, ScoresUnderADiagonalMetric) {
+  const std::vector<double> q = {1, 2}, m = {1, 0.5}, mean = {3, -1}, covariance = {2, 1, 1, 4};
+  const Scores of = scores_of(q, m, mean, covariance, 0.5);
+  EXPECT_DOUBLE_EQ(of.beta, 0.5 * (1 * 1 * 3 + 2 * 0.5 * -1));
+  EXPECT_DOUBLE_EQ(of.gamma, 0.5 * std::sqrt(2.0 + 2 * 1 + 4));
+}
+
+TEST(Theory, WhatMeansNothingIsRefused) {
+  const auto says = [](const Form& form) {
+    return thrown<InvalidArgument>([&] { concentration(form); });
+  };
+  EXPECT_EQ(says(Softmax{{0, -1}}), "gamma is -1; it must be a finite number from 0 on");
+  EXPECT_EQ(says(Identity{{0, 0}}),
+            "beta and gamma are 0: all weights are 0 and have no concentration");
+  EXPECT_EQ(says(Relu2{{-1, 0}}),
+            "gamma is 0 and beta not above 0: all weights are 0 and have no concentration");
+  EXPECT_EQ(says(Decay{1.5, 3}), "rate is 1.5; it must be above 0 and at most 1");
+  EXPECT_EQ(says(Decay{0.5, 0}), "keys is 0; it must be at least 1");
+  EXPECT_EQ(says(Ellipsoid{0, 0, 1}), "dim is 0; it must be at least 1");
+  EXPECT_EQ(says(Ellipsoid{1, -1, 1}), "distance2 is -1; it must be 0 or above");
+  EXPECT_EQ(says(Ellipsoid{1, 0, 0}), "temperature is 0; it must be above 0");
+  EXPECT_EQ(says(Linear{{1}, {1}, {1, 2}}),
+            "a query of 1 numbers, a mean of 1 and a covariance of 2: they must be D, D and D x D");
+  EXPECT_EQ(says(Linear{{1}, {-1}, {1}}), "mean is -1; it must be 0 or above");
+  EXPECT_EQ(says(Linear{{1, 1}, {1, 1}, {1, 0.5, 0, 1}}),
+            "covariance is 0.5; it must be symmetric");
+  EXPECT_EQ(says(Linear{{1, 0}, {0, 1}, {1, 0, 0, 1}}),
+            "query and mean have no part in common: all weights are 0 and have no concentration");
+  EXPECT_EQ(thrown<InvalidArgument>([] { simulate(Softmax{}, 1, 0); }),
+            "1 keys to simulate; 2 or more");
+  EXPECT_EQ(thrown<InvalidArgument>([] {
+              simulate(Linear{{1, 1}, {1, 1}, {1, -2, -2, 5}}, 10, 0);
+            }),
+            "no features with normal logarithms have this mean and covariance: leave simulate out");
+}
+
+}  // namespace
