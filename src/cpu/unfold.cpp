@@ -141,7 +141,6 @@ void Backward::write_keys(const Gradients& to, std::int64_t s, std::int64_t g) c
   if (tokens.n == tokens.at.M && !late_ && !to.dv_prev && !to.dkey_bias) return;
   const std::int64_t D = p_.size.D, E = p_.size.E, R = p_.heads_per_key();
   const Gathered gathered = late(s, g);
-  const std::vector<float> none(std::size_t(std::max(D, E)));
   std::int64_t kept = 0;
   for (std::int64_t j = 0; j < tokens.at.M; ++j) {
     const bool keep = kept < tokens.n && tokens.key_at[kept] == j;
@@ -149,7 +148,7 @@ void Backward::write_keys(const Gradients& to, std::int64_t s, std::int64_t g) c
     const auto line = [&](const View& view, std::span<float> from, std::int64_t width, bool known) {
       if (!view || (keep && !known)) return;
       if (keep && !from.empty()) return metric::store(view, at, from.data() + kept * width, width);
-      metric::store(view, at, none.data(), width);
+      metric::store_zeros(view, at, width);
     };
     line(to.dk, gathered.dk, D, late_);
     line(to.dv, gathered.dv, E, late_ && !whitened_);

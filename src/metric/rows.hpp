@@ -140,6 +140,15 @@ void store(const View& to, const Index& index, const T* from, std::int64_t count
   });
 }
 
+/// store() of zeros.
+inline void store_zeros(const View& to, const Index& index, std::int64_t count) {
+  assert(index.rank == to.rank - 1);
+  with_type(to.dtype, [&]<class S>(S*) {
+    S* p = address<S>(to, index);
+    for (std::int64_t d = 0; d < count; ++d) p[d * to.strides[to.rank - 1]] = S{};
+  });
+}
+
 /// One element, all of its indices given.
 template <class T>
 T load_one(const View& from, const Index& index) {
