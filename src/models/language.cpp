@@ -4,6 +4,7 @@
 #include "models/rotary.hpp"
 
 #include <foci/error.hpp>
+#include <foci/watch.hpp>
 
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/gelu.h>
@@ -149,7 +150,9 @@ at::Tensor LanguageImpl::run(const at::Tensor& tokens, LanguageCache* cache, Par
   at::Tensor x = embed(tokens);  // (B,N,dim)
   if (positions.defined()) x = x + positions.slice(0, first, first + N);
   x = drop(x);
+  nn::Watch* watch = cache ? nullptr : nn::Watch::current();
   const auto tell = [&](std::string part) {
+    if (watch) watch->pass(x);
     if (parts) parts->emplace_back(std::move(part), x);
   };
   tell("embed");

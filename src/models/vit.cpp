@@ -4,6 +4,7 @@
 #include "models/blocks.hpp"
 
 #include <foci/error.hpp>
+#include <foci/watch.hpp>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
@@ -60,6 +61,8 @@ std::vector<nn::Block> add_blocks(torch::nn::Module& owner, const BlockSizes& si
 
 at::Tensor through(std::vector<nn::Block>& blocks, at::Tensor x, const Passing& how) {
   at::Tensor below;  // the values of the layer below
+  nn::Watch* watch = nn::Watch::current();
+  if (watch) watch->pass(x, how.key_mask);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     nn::BlockImpl& block = *blocks[i];
     const double p = blocks.size() < 2 ? 0 : how.drop_path * double(i) / double(blocks.size() - 1);
@@ -70,6 +73,7 @@ at::Tensor through(std::vector<nn::Block>& blocks, at::Tensor x, const Passing& 
     add(attended.y);
     add(block.mlp(block.norm2(x)));
     below = attended.v;
+    if (watch) watch->pass(x, how.key_mask);
   }
   return x;
 }

@@ -6,6 +6,7 @@
 
 #include <foci/error.hpp>
 #include <foci/safetensors.hpp>
+#include <foci/watch.hpp>
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/gelu.h>
@@ -82,7 +83,9 @@ BlockImpl::Result BlockImpl::finish(const at::Tensor& x, const Result& attended)
 
 BlockImpl::Result BlockImpl::forward(const at::Tensor& x, const at::Tensor& v_prev,
                                      const at::Tensor& key_mask, const at::Tensor& key_bias) {
-  return finish(x, attn->forward(norm1(x), v_prev, key_mask, key_bias));
+  const Result done = finish(x, attn->forward(norm1(x), v_prev, key_mask, key_bias));
+  if (Watch* watch = Watch::current()) watch->pass(done.y, key_mask);
+  return done;
 }
 
 BlockImpl::Result BlockImpl::step(const at::Tensor& x, Cache& cache, const at::Tensor& v_prev,

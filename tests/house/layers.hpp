@@ -44,6 +44,7 @@ inline const std::map<std::string, std::string> header_layers = {
     {"convert", "data"},
     {"llama2c", "data"},
     {"language", "models"},
+    {"watch", "nn"},
     {"corrupt_sequences", "corrupt"},
     {"run", "train"},
     {"classify", "train"},

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a few samples are looked at closely for: everything that needs the weights themselves.
+#pragma once
+
+#include "measure/weights.hpp"
+
+#include <foci/measure.hpp>
+
+#include <vector>
+
+namespace foci::measure {
+
+struct Look {
+  Grid grid;
+  std::int64_t top = 10;
+  at::Tensor counts;   ///< (B,H,N): rows that count
+  bool rolls = false;  ///< follow the rollout
+};
+
+struct Closely {
+  at::Tensor distance, top;  ///< (B,H), NaN where no row counts
+  std::vector<double> head_distance,
+      rollout_keys;  ///< a sample; empty where they were not measured
+};
+
+/// Goes through the rows in blocks. `product` (B,N,N) is the rollout of the layers below, undefined
+/// at the lowest, and becomes that of this one.
+Closely look_closely(const nn::Seen& call, const Look& how, at::Tensor& product);
+
+/// mean |k - below| by mean |below| of each sample, over the tokens that the mask keeps.
+std::vector<double> key_change(const at::Tensor& below, const at::Tensor& k,
+                               const at::Tensor& mask);
+
+}  // namespace foci::measure

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model's passes under a watch: row statistics and the likeness of tokens of every sample, and of
+// the first ones what needs weights or spectra. Nothing of a batch is kept but sums.
+#include "measure/close.hpp"
+#include "measure/moments.hpp"
+
+#include <foci/error.hpp>
+#include <foci/measure.hpp>
+#include <foci/settings.hpp>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace foci::measure {
+namespace {
+
+/// Rows that count, (B,H,N): they see a key, are finite, and their token is real.
+at::Tensor counted_rows(const nn::Seen& call) {
+  const nn::Statistics& s = call.statistics;
+  at::Tensor counts = s.largest_at.ge(0).logical_and(s.concentration.isfinite());
+  const at::Tensor& mask = call.extras.key_mask;
+  if (mask.defined() && call.q.size(2) == call.k.size(2))
+    counts = counts.logical_and(mask.unsqueeze(1));
+  return counts;
+}
+
+/// (B,H): the mean over rows that count, NaN where there are none.
+at::Tensor over_rows(const at::Tensor& x, const at::Tensor& counts) {
+  const at::Tensor wide = x.to(at::kDouble);
+  const at::Tensor sum = at::where(counts, wide, at::zeros_like(wide)).sum(-1);
+  return sum / counts.sum(-1);
+}
+
+void check_grid(const Grid& grid, std::int64_t layer, std::int64_t keys) {
+  if (grid.height < 0 || grid.width < 0 || grid.leading < 0 || grid.height * grid.width > keys ||
+      grid.leading + grid.height * grid.width > keys) {
+    throw InvalidArgument(
+        fmt::format("layer {} has {} keys, and its grid {} leading tokens and {} x {} others",
+                    layer, keys, grid.leading, grid.height, grid.width));
+  }
+}
+
+}  // namespace
+
+struct Meter::Sums {
+  Options how;
+  std::int64_t samples = 0;
+  TokenMoments embedded;
+  std::vector<LayerSums> layers;
+
+  // Of the pass that is going on.
+  std::int64_t batch = 0, closely = 0, calls = 0;
+  at::Tensor keys_below, product;  // of the closely measured samples; rollout up to here
+
+  LayerSums& layer(std::int64_t index);
+  void hear(const nn::Seen& call);
+  void hear(const nn::Passed& passed);
+  void rows(LayerSums& to, const nn::Seen& call) const;
+  void each_query(LayerSums& to, const nn::Seen& call, const at::Tensor& counts) const;
+  void close(LayerSums& to, const nn::Seen& call);
+  void metric(LayerSums& to, const nn::Seen& call) const;
+};
+
+LayerSums& Meter::Sums::layer(std::int64_t index) {
+  if (std::size_t(index) < layers.size()) return layers[std::size_t(index)];
+  if (samples > 0) {
+    throw InvalidArgument(fmt::format(
+        "this pass has more than the {} layers of the first one: measure each model by itself",
+        layers.size()));
+  }
+  layers.resize(std::size_t(index) + 1);
+  return layers.back();
+}
+
+void Meter::Sums::each_query(LayerSums& to, const nn::Seen& call, const at::Tensor& counts) const {
+  const nn::Statistics& s = call.statistics;
+  const std::int64_t H = counts.size(1), N = counts.size(2);
+  const at::Tensor entropy = s.entropy.defined() ? s.entropy : at::zeros_like(s.largest);
+  at::Tensor x = at::stack({s.concentration, s.effective_keys, entropy, s.largest}).to(at::kDouble);
+  x = at::where(counts.unsqueeze(0), x, at::zeros_like(x)).sum(1).cpu();  // (4,H,N)
+  const at::Tensor n = counts.to(at::kDouble).sum(0).cpu();
+  if (!to.by_query.defined()) {
+    to.by_query = at::zeros({4, H, 0}, x.options());
+    to.by_query_counts = at::zeros({H, 0}, x.options());
+  }
+  const std::int64_t more = N - to.by_query.size(2);
+  if (more > 0) {
+    to.by_query = at::cat({to.by_query, at::zeros({4, H, more}, x.options())}, 2);
+    to.by_query_counts = at::cat({to.by_query_counts, at::zeros({H, more}, x.options())}, 1);
+  }
+  to.by_query.narrow(2, 0, N).add_(x);
+  to.by_query_counts.narrow(1, 0, N).add_(n);
+}
+
+void Meter::Sums::rows(LayerSums& to, const nn::Seen& call) const {
+  const nn::Statistics& s = call.statistics;
+  const at::Tensor counts = counted_rows(call);
+  to.rows.concentration.add(over_rows(s.concentration, counts));
+  to.rows.effective_keys.add(over_rows(s.effective_keys, counts));
+  to.rows.largest.add(over_rows(s.largest, counts));
+  if (s.entropy.defined()) to.rows.entropy.add(over_rows(s.entropy, counts));
+  if (how.queries) each_query(to, call, counts);
+}
+
+void Meter::Sums::metric(LayerSums& to, const nn::Seen& call) const {
+  const at::Tensor used = metric_of(call);
+  if (!used.defined()) return;
+  const bool full = is_full(call.how.metric);
+  // Eigenvalues cost too much for every sample.
+  const std::int64_t some = full ? std::min(closely, used.size(0)) : used.size(0);
+  if (some == 0) return;
+  const at::Tensor m = used.narrow(0, 0, some);
+  to.health.add(health(m, full ? Extent::full : Extent::diagonal), double(some));
+}
+
+void Meter::Sums::close(LayerSums& to, const nn::Seen& call) {
+  const nn::Seen some = samples_of(call, 0, closely);
+  const Grid grid = how.grids.empty()
+                        ? Grid{}
+                        : how.grids[std::min(std::size_t(call.layer), how.grids.size() - 1)];
+  check_grid(grid, call.layer, call.k.size(2));
+  const bool rolls = call.q.size(2) == call.k.size(2) && call.k.size(2) <= how.rollout &&
+                     (call.layer == 0 || (product.defined() && product.size(-1) == call.k.size(2)));
+  if (!rolls) product = at::Tensor();
+  const Closely found = look_closely(some, {grid, how.top, counted_rows(some), rolls}, product);
+  to.rows.distance.add(found.distance);
+  to.rows.top.add(found.top);
+  for (const double x : found.head_distance) to.head_distance.add(x);
+  for (const double x : found.rollout_keys) to.rollout_keys.add(x);
+  if (keys_below.defined() && keys_below.sizes() == some.k.sizes()) {
+    for (const double x : key_change(keys_below, some.k, some.extras.key_mask))
+      to.key_change.add(x);
+  }
+  keys_below = some.k;
+}
+
+void Meter::Sums::hear(const nn::Seen& call) {
+  const std::int64_t B = call.q.size(0);
+  if (calls == 0) {
+    batch = B;
+    closely = how.closely < 0 ? B : std::clamp<std::int64_t>(how.closely - samples, 0, B);
+  } else if (B != batch) {
+    throw InvalidArgument(
+        fmt::format("layer {} has {} samples and the first one {}: a pass must keep its batch",
+                    calls, B, batch));
+  }
+  ++calls;
+  LayerSums& to = layer(call.layer);
+  if (to.heads == 0) {
+    to.heads = call.q.size(1);
+    to.mechanism = to_text(settings_of(call.how));
+  }
+  to.queries = std::max(to.queries, call.q.size(2));
+  to.keys = std::max(to.keys, call.k.size(2));
+  rows(to, call);
+  metric(to, call);
+  if (closely > 0) close(to, call);
+}
+
+void Meter::Sums::hear(const nn::Passed& passed) {
+  TokenMoments& to = passed.layers == 0 ? embedded : layer(passed.layers - 1).tokens;
+  const Likeness all = likeness(passed.tokens, passed.key_mask);
+  const std::int64_t B = passed.tokens.size(0);
+  for (std::int64_t b = 0; b < B; ++b) {
+    to.cosine.add(all.cosine.data_ptr<double>()[b]);
+    to.high_low.add(all.high_low.data_ptr<double>()[b]);
+    to.residual.add(all.residual.data_ptr<double>()[b]);
+    to.dirichlet.add(all.dirichlet.data_ptr<double>()[b]);
+    to.dirichlet_relative.add(all.dirichlet_relative.data_ptr<double>()[b]);
+  }
+  const std::int64_t some =
+      how.closely < 0 ? B : std::clamp<std::int64_t>(how.closely - samples, 0, B);
+  for (std::int64_t b = 0; b < some; ++b) {
+    at::Tensor x = passed.tokens[b];
+    if (passed.key_mask.defined()) x = x.index_select(0, passed.key_mask[b].nonzero().squeeze(1));
+    if (x.size(0) == 0) continue;
+    const Spectrum of = spectrum(x, how.spectrum);
+    to.effective_rank.add(of.effective_rank.value);
+    to.effective_rank_squares.add(of.effective_rank_squares.value);
+    to.stable_rank.add(of.stable_rank.value);
+    to.participation.add(of.participation.value);
+  }
+}
+
+Meter::Meter(const Options& options) : sums_(std::make_unique<Sums>()) {
+  if (options.top < 1 || options.rollout < 0) {
+    throw InvalidArgument(fmt::format("top {} and rollout {}; they must be 1 and 0 at least",
+                                      options.top, options.rollout));
+  }
+  sums_->how = options;
+}
+Meter::~Meter() = default;
+Meter::Meter(Meter&&) noexcept = default;
+Meter& Meter::operator=(Meter&&) noexcept = default;
+
+void Meter::add(const std::function<void()>& pass) {
+  const at::NoGradGuard without;
+  Sums& sums = *sums_;
+  sums.calls = sums.batch = sums.closely = 0;
+  sums.keys_below = sums.product = at::Tensor();
+  const nn::Watch watch([&](const nn::Seen& call) { sums.hear(call); },
+                        [&](const nn::Passed& passed) { sums.hear(passed); });
+  pass();
+  sums.keys_below = sums.product = at::Tensor();
+  if (sums.calls == 0) throw InvalidArgument("this pass made no call of attention");
+  if (std::size_t(sums.calls) != sums.layers.size()) {
+    throw InvalidArgument(fmt::format(
+        "this pass has {} layers and the first one had {}: measure each model by itself",
+        sums.calls, sums.layers.size()));
+  }
+  sums.samples += sums.batch;
+}
+
+Report Meter::report() const {
+  Report report{.samples = sums_->samples, .embedded = sums_->embedded.values(), .layers = {}};
+  at::Tensor below;
+  for (const LayerSums& sums : sums_->layers) {
+    Layer layer{.heads = sums.heads,
+                .queries = sums.queries,
+                .keys = sums.keys,
+                .mechanism = sums.mechanism,
+                .rows = sums.rows.of_all(),
+                .by_head = {},
+                .head_distance = sums.head_distance.value(),
+                .rollout_keys = sums.rollout_keys.value(),
+                .key_change = sums.key_change.value(),
+                .metric = {},
+                .tokens = sums.tokens.values(),
+                .by_query = {}};
+    for (std::int64_t h = 0; h < sums.heads; ++h) layer.by_head.push_back(sums.rows.of(h));
+    if (sums.health.samples > 0) {
+      layer.metric = sums.health.sum;
+      layer.metric->drift = drift(below, layer.metric->typical);
+      below = layer.metric->typical;
+    }
+    if (sums.by_query.defined())
+      layer.by_query = sums.by_query / sums.by_query_counts.clamp_min(1).unsqueeze(0);
+    report.layers.push_back(std::move(layer));
+  }
+  return report;
+}
+
+std::vector<Grid> grids_of(const models::VitOptions& options) {
+  const std::int64_t side = options.image / options.patch;
+  return {{1, side, side}};
+}
+
+std::vector<Grid> grids_of(const models::SegmenterOptions& options) {
+  const Grid grid = grids_of(options.encoder)[0];
+  std::vector<Grid> all(std::size_t(options.encoder.depth), grid);
+  all.push_back({0, grid.height, grid.width});  // patches first, then a token for each class
+  return all;
+}
+
+Report images(const std::function<at::Tensor(const at::Tensor&)>& model, const at::Tensor& images,
+              const Options& options, std::int64_t batch) {
+  if (images.dim() != 4 || images.size(0) < 1 || batch < 1) {
+    throw InvalidArgument(
+        fmt::format("images of shape {} in batches of {}; they must be (count, channels, height, "
+                    "width) and 1 or more",
+                    to_string(std::span(images.sizes())), batch));
+  }
+  Meter meter(options);
+  for (std::int64_t i = 0; i < images.size(0); i += batch) {
+    meter.add([&] { model(images.slice(0, i, std::min(i + batch, images.size(0)))); });
+  }
+  return meter.report();
+}
+
+}  // namespace foci::measure
