@@ -46,6 +46,7 @@ inline const std::map<std::string, std::string> header_layers = {
     {"language", "models"},
     {"watch", "nn"},
     {"corrupt_sequences", "corrupt"},
+    {"pictures", "report"},
     {"run", "train"},
     {"classify", "train"},
     {"classifier", "train"},

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/axes.hpp"
+
+#include <foci/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace foci::report {
+namespace {
+
+/// 1, 2 or 5 times a power of ten, at least `rough`.
+double round_step(double rough) {
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= rough * (1 - 1e-9)) return factor * power;
+  }
+  return 10 * power;
+}
+
+std::string power_name(int power) {
+  constexpr std::string_view digits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
+  if (power >= -3 && power <= 4) return tick_name(std::pow(10.0, power), std::pow(10.0, power));
+  std::string name = power < 0 ? "10⁻" : "10";
+  for (const char c : std::to_string(std::abs(power))) name += digits[c - '0'];
+  return name;
+}
+
+Ticks logarithmic(double from, double to, Ends ends, int most) {
+  if (from == to) from /= 2, to *= 2;
+  int first = int(std::floor(std::log10(from) + 1e-9));
+  int last = int(std::ceil(std::log10(to) - 1e-9));
+  Ticks ticks{from, to, {}, {}};
+  const int every = std::max(1, (last - first + most - 1) / most);
+  const bool fine = last - first <= 2;  // too few powers of ten: 2 and 5 times them too
+  first = every * int(std::floor(double(first) / every));
+  last = every * int(std::ceil(double(last) / every));
+  if (ends == Ends::round) ticks.from = std::pow(10.0, first), ticks.to = std::pow(10.0, last);
+  for (int power = first; power <= last; power += every) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      const double tick = factor * std::pow(10.0, power);
+      if ((factor > 1 && !fine) || tick < ticks.from * (1 - 1e-9) || tick > ticks.to * (1 + 1e-9))
+        continue;
+      ticks.at.push_back(tick);
+      ticks.names.push_back(factor == 1           ? power_name(power)
+                            : std::abs(power) < 4 ? tick_name(tick, std::pow(10.0, power))
+                                                  : tick_name(factor, 1) + "·" + power_name(power));
+    }
+  }
+  return ticks;
+}
+
+Ticks linear(double from, double to, Ends ends, int most, double least_step) {
+  if (from == to) {
+    const double room = least_step > 0 ? 1 : from == 0 ? 1 : std::abs(from) / 10;
+    from -= room, to += room;
+  }
+  const double step = std::max(least_step, round_step((to - from) / most));
+  Ticks ticks{from, to, {}, {}};
+  const double first = std::floor(from / step + 1e-9), last = std::ceil(to / step - 1e-9);
+  if (ends == Ends::round) ticks.from = first * step, ticks.to = last * step;
+  for (double i = first; i <= last; ++i) {
+    const double tick = i * step, room = 1e-9 * (ticks.to - ticks.from);
+    if (tick < ticks.from - room || tick > ticks.to + room) continue;
+    ticks.at.push_back(tick);
+    ticks.names.push_back(tick_name(tick, step));
+  }
+  return ticks;
+}
+
+}  // namespace
+
+void refuse(std::string_view picture, std::string_view title, std::string_view fault) {
+  throw InvalidArgument(fmt::format("{}, '{}': {}", picture, escaped(title), fault));
+}
+
+void check_finite(std::string_view picture, std::string_view title, std::string_view name,
+                  std::span<const double> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    refuse(picture, title,
+           fmt::format("number {} of {} is {}, needs a finite one", i, escaped(name), values[i]));
+  }
+}
+
+void check_band(std::string_view picture, std::string_view title, std::string_view name,
+                std::span<const double> values, std::span<const double> low,
+                std::span<const double> high) {
+  check_finite(picture, title, name, values);
+  if (low.empty() && high.empty()) return;
+  if (low.size() != values.size() || high.size() != values.size()) {
+    refuse(picture, title,
+           fmt::format("{} has {} values, {} low and {} high ones; needs as many or none",
+                       escaped(name), values.size(), low.size(), high.size()));
+  }
+  check_finite(picture, title, name, low);
+  check_finite(picture, title, name, high);
+  for (std::size_t i = 0; i < low.size(); ++i) {
+    if (low[i] <= high[i]) continue;
+    refuse(picture, title,
+           fmt::format("band {} of {} goes from {} to {}", i, escaped(name), low[i], high[i]));
+  }
+}
+
+std::string tick_name(double value, double step) {
+  const std::string_view sign = value < 0 ? "−" : "";
+  const double size = std::abs(value);
+  if (size < step / 1e6) return "0";
+  if (size >= 1e6 || step < 1e-5) return fmt::format("{}{:.6g}", sign, size);
+  const int decimals = std::max(0, -int(std::floor(std::log10(step) + 1e-9)));
+  return fmt::format("{}{:.{}f}", sign, size, decimals);
+}
+
+std::string short_number(double value) {
+  const std::string_view sign = value < 0 ? "−" : "";
+  const double size = std::abs(value);
+  if (size == 0) return "0";
+  if (size < 0.0005) return fmt::format("{}{:.0e}", sign, size);
+  if (size < 0.0995) return fmt::format("{}{:.3f}", sign, size);
+  if (size < 9.995) return fmt::format("{}{:.2f}", sign, size);
+  if (size < 99.95) return fmt::format("{}{:.1f}", sign, size);
+  return size < 1e5 ? fmt::format("{}{:.0f}", sign, size) : fmt::format("{}{:.0e}", sign, size);
+}
+
+Ticks ticks_of(const Axis& axis, std::span<const double> values, Ends ends, int most) {
+  double from = HUGE_VAL, to = -HUGE_VAL;
+  bool whole = true;
+  for (const double value : values) {
+    from = std::min(from, value), to = std::max(to, value);
+    whole = whole && value == std::floor(value) && std::abs(value) < 1e6;
+  }
+  from = axis.from.value_or(from), to = axis.to.value_or(to);
+  const bool logarithmic_axis = axis.steps == Steps::logarithmic;
+  if (!std::isfinite(from) || !std::isfinite(to) || from > to ||
+      (from == to && axis.from && axis.to))
+    refuse("an axis", axis.name, fmt::format("cannot go from {} to {}", from, to));
+  if (logarithmic_axis && from <= 0)
+    refuse("an axis", axis.name, fmt::format("logarithms need numbers above 0, not {}", from));
+  if (axis.from || axis.to) ends = Ends::tight;
+  return logarithmic_axis ? logarithmic(from, to, ends, most)
+                          : linear(from, to, ends, most, whole ? 1 : 0);
+}
+
+Point Frame::at(double px, double py) const {
+  const auto share = [](double value, const Ticks& ticks, Steps steps) {
+    return steps == Steps::linear ? (value - ticks.from) / (ticks.to - ticks.from)
+                                  : std::log(value / ticks.from) / std::log(ticks.to / ticks.from);
+  };
+  return {corner.x + share(px, x, x_steps) * width,
+          corner.y + (1 - share(py, y, y_steps)) * height};
+}
+
+std::string_view dash_of(std::size_t series) {
+  constexpr std::string_view dashes[] = {"", "8 4", "2 3", "10 3 2 3", "16 5", "5 2"};
+  return dashes[(series + series / series_colours) % 6];
+}
+
+void draw_mark(Svg& svg, Point at, std::size_t series) {
+  const std::string colour = colour_class(series);
+  const auto corners = [&](int count, double radius, double turn) {
+    std::vector<Point> points;
+    for (int i = 0; i < count; ++i) {
+      const double angle = turn + 2 * 3.14159265358979 * i / count;
+      points.push_back({at.x + radius * std::sin(angle), at.y - radius * std::cos(angle)});
+    }
+    svg.area(points, colour, 1);
+  };
+  switch ((series + series / series_colours) % 6) {
+    case 0:
+      return svg.circle(at, 3.6, colour, 1);
+    case 1:
+      return corners(4, 4.8, 3.14159265358979 / 4);
+    case 2:
+      return corners(3, 5, 0);
+    case 3:
+      return corners(4, 5, 0);
+    case 4:
+      return corners(3, 5, 3.14159265358979);
+    default:
+      return corners(5, 4.6, 0);
+  }
+}
+
+double draw_legend(Svg* svg, const std::vector<Entry>& entries, double left, double right,
+                   double top) {
+  constexpr double row = 20, sign = 36, gap = 18;
+  double x = left, y = top;
+  for (const Entry& entry : entries) {
+    const std::string name = shortened(entry.name, right - left - sign, 13);
+    const double width = sign + text_width(name, 13);
+    if (x > left && x + width > right) x = left, y += row;
+    if (svg != nullptr) {
+      const std::string colour = colour_class(entry.series);
+      if (entry.sign == Sign::line)
+        svg->line({x, y - 4}, {x + 28, y - 4}, {colour, 2.2, dash_of(entry.series)});
+      if (entry.sign == Sign::box) {
+        svg->bar({x + 8, y - 11}, 14, 13, colour);
+      } else {
+        draw_mark(*svg, {x + 14, y - 4}, entry.series);
+      }
+      svg->text({x + sign, y}, name);
+    }
+    x += width + gap;
+  }
+  return entries.empty() ? 0 : y - top + row;
+}
+
+void draw_title(Svg& svg, std::string_view title, double width) {
+  svg.text({16, 27}, shortened(title, width - 32, 15.5),
+           {.size = 15, .more = " font-weight=\"600\""});
+}
+
+void draw_y_axis(Svg& svg, const Frame& frame, std::string_view name) {
+  for (std::size_t i = 0; i < frame.y.at.size(); ++i) {
+    const Point p = frame.at(frame.x.from, frame.y.at[i]);
+    svg.line(p, {p.x + frame.width, p.y}, {faint, 0.5});
+    svg.text({p.x - 8, p.y + 4.5}, frame.y.names[i], {.anchor = Anchor::end});
+  }
+  svg.text({16, frame.corner.y - 14}, shortened(name, frame.corner.x + frame.width - 16, 13));
+}
+
+}  // namespace foci::report
