@@ -149,13 +149,14 @@ struct Plane {
   Form form = Form::distance;
 };
 /// One head's query, keys and metric. The plane is that of the two coordinates with the largest
-/// spread times m, or of the two leading eigenvectors of P.
+/// spread times m, or of the two leading eigenvectors of P; of another metric where `axes` is one,
+/// so that two heads lie in the same.
 struct Head {
   std::string name = {};
   std::int64_t D = 0;
-  std::span<const double> query = {}, keys = {};  ///< (D), (n,D)
-  std::span<const double> weights = {};           ///< (n)
-  std::span<const double> metric = {};            ///< nothing for dot, (D) or (D,D)
+  std::span<const double> query = {}, keys = {};   ///< (D), (n,D)
+  std::span<const double> weights = {};            ///< (n)
+  std::span<const double> metric = {}, axes = {};  ///< nothing for dot, (D) or (D,D)
   double scale = 1;
   Form form = Form::product;
 };

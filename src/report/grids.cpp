@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of numbers as colours, each number written into its cell: layers down, heads across.
+#include "report/axes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace foci::report {
+namespace {
+
+constexpr std::string_view grid_picture = "grids";
+constexpr double cell_width = 46, cell_height = 26, cell_gap = 36;
+
+void check(const GridSheet& sheet) {
+  if (sheet.grids.empty()) refuse(grid_picture, sheet.title, "no grid");
+  for (const Grid& grid : sheet.grids) {
+    if (grid.rows.empty() || grid.columns.empty() ||
+        grid.values.size() != grid.rows.size() * grid.columns.size()) {
+      refuse(grid_picture, sheet.title,
+             fmt::format("{} has {} values for {} rows and {} columns", escaped(grid.name),
+                         grid.values.size(), grid.rows.size(), grid.columns.size()));
+    }
+    check_finite(grid_picture, sheet.title, grid.name, grid.values);
+    if (grid.from && grid.to && !(*grid.from < *grid.to))
+      refuse(grid_picture, sheet.title,
+             fmt::format("colours of {} from {} to {}", escaped(grid.name), *grid.from, *grid.to));
+  }
+}
+
+double names_width(const Grid& grid) {
+  double widest = 0;
+  for (const std::string& name : grid.rows) widest = std::max(widest, text_width(name, 12));
+  return std::min(widest, 120.0) + 8;
+}
+
+struct Box {
+  double left = 0, top = 0, width = 0, height = 0;
+};
+
+double box_width(const Grid& grid) {
+  const double cells = cell_width * double(grid.columns.size());
+  return std::max(names_width(grid) + cells, text_width(grid.name, 14));
+}
+
+/// As many beside one another as fit into 900, as evenly as they go.
+std::vector<Box> boxes_of(const GridSheet& sheet, double top) {
+  double widest = 0, highest = 0;
+  for (const Grid& grid : sheet.grids) {
+    widest = std::max(widest, box_width(grid));
+    highest = std::max(highest, 84 + cell_height * double(grid.rows.size()));
+  }
+  const std::size_t count = sheet.grids.size();
+  const auto fit = std::size_t(std::max(1.0, (868 + cell_gap) / (widest + cell_gap)));
+  const std::size_t lines = (count + fit - 1) / fit, across = (count + lines - 1) / lines;
+  std::vector<Box> boxes;
+  for (std::size_t i = 0; i < count; ++i) {
+    boxes.push_back({16 + (widest + cell_gap) * double(i % across),
+                     top + highest * double(i / across), box_width(sheet.grids[i]), highest});
+  }
+  return boxes;
+}
+
+/// Black or white, whichever stands out more.
+std::string_view letters_on(const Colour& colour) {
+  const auto part = [](std::uint8_t value) { return std::pow(value / 255.0, 2.2); };
+  const double light = 0.2126 * part(colour.r) + 0.7152 * part(colour.g) + 0.0722 * part(colour.b);
+  return light > 0.18 ? "#000000" : "#ffffff";
+}
+
+void draw_grid(Svg& svg, const GridSheet& sheet, const Grid& grid, const Box& box) {
+  double from = grid.from.value_or(*std::min_element(grid.values.begin(), grid.values.end()));
+  double to = grid.to.value_or(*std::max_element(grid.values.begin(), grid.values.end()));
+  const double left = box.left + names_width(grid), top = box.top + 58;
+  const auto middle = left + cell_width * double(grid.columns.size()) / 2;
+  svg.text({box.left, box.top + 16}, grid.name, {.more = " font-weight=\"600\""});
+  svg.text({middle, box.top + 36}, sheet.column_name, {.size = 12, .anchor = Anchor::middle});
+  svg.text({box.left, box.top + 52}, sheet.row_name, {.size = 12});
+  for (std::size_t c = 0; c < grid.columns.size(); ++c) {
+    svg.text({left + cell_width * (double(c) + 0.5), box.top + 52},
+             shortened(grid.columns[c], cell_width - 2, 12),
+             {.size = 12, .anchor = Anchor::middle});
+  }
+  for (std::size_t r = 0; r < grid.rows.size(); ++r) {
+    const double y = top + cell_height * double(r);
+    svg.text({left - 8, y + 17}, shortened(grid.rows[r], 120, 12),
+             {.size = 12, .anchor = Anchor::end});
+    for (std::size_t c = 0; c < grid.columns.size(); ++c) {
+      const double x = left + cell_width * double(c),
+                   value = grid.values[r * grid.columns.size() + c];
+      const Colour colour = colour_at(to > from ? (value - from) / (to - from) : 0.5);
+      svg.bar({x, y}, cell_width - 1, cell_height - 1, hex(colour));
+      svg.text({x + cell_width / 2 - 0.5, y + 17}, short_number(value),
+               {.size = 12, .anchor = Anchor::middle, .colour = letters_on(colour)});
+    }
+  }
+}
+
+}  // namespace
+
+std::string draw(const GridSheet& sheet) {
+  check(sheet);
+  const std::vector<Box> boxes = boxes_of(sheet, sheet.title.empty() ? 10 : 42);
+  double width = text_width(sheet.title, 15.5) + 32, height = 0;
+  for (const Box& box : boxes) {
+    width = std::max(width, box.left + box.width + 16);
+    height = std::max(height, box.top + box.height - 12);
+  }
+  Svg svg(width, height, sheet.title, sheet.about);
+  draw_title(svg, sheet.title, width);
+  for (std::size_t i = 0; i < boxes.size(); ++i) draw_grid(svg, sheet, sheet.grids[i], boxes[i]);
+  return svg.finished();
+}
+
+}  // namespace foci::report
