@@ -1,0 +1,154 @@
+// The first screen: should this attention be used on this data? The verdict, one table of what
+// matters most, and every reason to doubt it.
+
+const groups = [
+  'accuracy', 'robustness', 'corruption', 'concentration', 'collapse', 'speed', 'memory',
+];
+
+/// The measures the plan calls key, or else the first of every group.
+function keyMeasures() {
+  const chosen = results.measures.filter((measure) => measure.key);
+  if (chosen.length > 0) return chosen;
+  return groups.map((group) => results.measures.find((measure) => measure.group === group))
+    .filter(Boolean);
+}
+
+/// The interval of a difference on the column's own scale, zero in the middle.
+function intervalMark(against, widest) {
+  if (against.low === null || against.high === null || !(widest > 0)) return null;
+  const at = (value) => 40 + 36 * Math.max(-1, Math.min(1, value / widest));
+  return s('svg', { class: 'interval', viewBox: '0 0 80 14', 'aria-hidden': 'true' },
+    s('path', { d: 'M40 1V13', class: 'zero' }),
+    s('path', { d: `M${at(against.low)} 7H${at(against.high)}`, class: 'span' }),
+    s('circle', { cx: at(against.difference), cy: 7, r: 3 }));
+}
+
+function widestOf(measure) {
+  let widest = 0;
+  for (const against of measure.against.values()) {
+    for (const value of [against.low, against.high]) widest = Math.max(widest, Math.abs(value ?? 0));
+  }
+  return widest;
+}
+
+function measureCell(measure, mechanism) {
+  const value = h('span', { class: 'value' }, meanText(measure, mechanism.name));
+  const against = measure.against.get(mechanism.name);
+  if (!against) {
+    const words = mechanism === baseline() ? 'the baseline' : '';
+    return [value, h('span', { class: 'words' }, words)];
+  }
+  const sign = verdictSigns[against.verdict] || verdictSigns.unknown;
+  const words = against.words || verdictWords[against.verdict] || verdictWords.unknown;
+  return [
+    value,
+    h('span', { class: `words ${verdictWords[against.verdict] ? against.verdict : 'unknown'}`,
+      title: againstText(against, measure.unit) },
+      h('span', { class: 'sign', 'aria-hidden': 'true' }, sign), ' ', words),
+    intervalMark(against, widestOf(measure)),
+    h('span', { class: 'unseen' }, againstText(against, measure.unit)),
+  ];
+}
+
+function measureHead(measure) {
+  return [
+    h('span', { title: measure.about }, measure.title),
+    h('small', {}, [betterText[measure.better], measure.n ? `n ${digits(measure.n, 6)}` : '']
+      .filter(Boolean).join(', ')),
+  ];
+}
+
+function kindOf(mechanism) {
+  if (mechanism === baseline()) return h('span', { class: 'tag' }, 'baseline');
+  return mechanism.control ? h('span', { class: 'tag' }, 'control') : null;
+}
+
+/// Mechanisms down, measures across; on a narrow screen a card a mechanism.
+function measuresTable(caption, measures) {
+  return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
+    h('table', { class: 'answer' },
+      h('caption', {}, caption),
+      h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Mechanism'),
+        measures.map((measure) => h('th', { scope: 'col' }, measureHead(measure))))),
+      h('tbody', {}, results.mechanisms.map((mechanism) => h('tr', {},
+        h('th', { scope: 'row' }, named(mechanism.name), kindOf(mechanism),
+          h('small', {}, mechanism.about)),
+        measures.map((measure) => h('td', { 'data-measure': measure.title },
+          measureCell(measure, mechanism))))))));
+}
+
+function flagList(flags) {
+  if (flags.length === 0) return null;
+  return h('ul', { class: 'flags' }, flags.map((flag) => h('li', {},
+    h('strong', {}, flag.name), ' ', flag.means,
+    flag.action ? h('span', { class: 'do' }, ` What to do: ${flag.action}.`) : null)));
+}
+
+/// Flags of the whole comparison and of its measures, each once.
+function allFlags() {
+  const seen = new Map(results.flags.map((flag) => [flag.name + flag.means, flag]));
+  for (const measure of results.measures) {
+    for (const flag of measure.flags) {
+      const said = { ...flag, name: `${measure.title}: ${flag.name}` };
+      seen.set(said.name + said.means, said);
+    }
+  }
+  return [...seen.values()].map((flag) => ({ ...flag, action: flag.action.replace(/\.$/, '') }));
+}
+
+function progress() {
+  const done = results.runs.filter((run) => run.state === 'done').length;
+  const failed = results.runs.filter((run) => run.state === 'failed');
+  const parts = [];
+  if (results.state === 'running') {
+    const now = results.runs.find((run) => run.state === 'running');
+    const doing = now
+      ? ` Now: ${now.mechanism}, seed ${now.seed ?? '?'}${now.stage ? `, ${now.stage}` : ''}.` : '';
+    parts.push(h('div', { class: 'note running', role: 'status' },
+      h('p', {}, h('strong', {}, 'Still running. '),
+        `${done} of ${counted(results.runs.length, 'run')} done; what is missing is shown as ${dash}` +
+        ` and the rest may change.${doing}`),
+      h('progress', { value: done, max: Math.max(1, results.runs.length),
+        'aria-label': 'runs done' })));
+  }
+  if (failed.length > 0) {
+    parts.push(h('div', { class: 'note failed' },
+      h('p', {}, h('strong', {}, `${counted(failed.length, 'run')} failed`),
+        ' and count nowhere:'),
+      h('ul', {}, failed.map((run) => h('li', {},
+        `${run.mechanism}, seed ${run.seed ?? '?'}: ${run.error || 'no reason given'}`)))));
+  }
+  return parts;
+}
+
+function kicker() {
+  const minutes = results.seconds === null ? '' : secondsText(results.seconds);
+  const peak = results.peakBytes === null ? '' : `${bytesText(results.peakBytes)} at most`;
+  const seeds = results.seeds.length > 0 ? counted(results.seeds.length, 'seed') : '';
+  return [results.task, asText(results.data.name), asText(results.model.name), seeds, minutes, peak]
+    .filter(Boolean).join(' · ');
+}
+
+function answerSection() {
+  const count = results.verdict.comparisons;
+  const key = keyMeasures();
+  return h('section', { id: 'answer', class: 'answer', 'aria-labelledby': 'answer-title' },
+    h('p', { class: 'kicker' }, kicker()),
+    h('p', { class: 'question' }, `Should this attention be used on ${
+      asText(results.data.name) || 'this data'}?`),
+    h('h1', { id: 'answer-title' }, results.verdict.headline ||
+      (results.state === 'done' ? results.title : 'No answer yet.')),
+    results.verdict.sentences.map((sentence) => h('p', { class: 'sentence' }, sentence)),
+    results.demonstration ? h('div', { class: 'note demonstration' }, h('p', {},
+      h('strong', {}, 'A demonstration. '),
+      'Its budget is too small for a decision: read it as what a comparison looks like, and run ' +
+      'foci compare with a larger --budget to decide.')) : null,
+    progress(),
+    key.length > 0 ? measuresTable(
+      `${results.title}: means over seeds ± their standard deviation, and the paired difference ` +
+      `to ${baseline() ? baseline().name : 'the baseline'} with its 95 % interval`, key) : null,
+    count ? h('p', { class: 'fine' }, `${counted(count, 'comparison')} ${
+      count === 1 ? 'was' : 'were'} made. Of intervals at 95 % about one in twenty misses by ` +
+      `chance: here about ${digits(count / 20, 2)}.`) : null,
+    flagList(allFlags()));
+}

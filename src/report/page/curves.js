@@ -1,0 +1,328 @@
+// Accuracy, robustness, corruption, what happens by layer, speed, memory and training, as figures.
+
+const namesOf = (map) => new Set(map.keys());
+const percent = (value) => (value === null ? dash : `${fixed(100 * value, 1)} %`);
+const seedNames = () => results.seeds.map((seed) => `seed ${seed}`);
+
+/// One measure: a row a mechanism, its seeds as rings, their mean with one standard deviation.
+function stripFigure(measure) {
+  const rows = () => shown().filter((mechanism) => measure.values.has(mechanism.name));
+  const config = () => {
+    const there = rows();
+    const marks = there.map((mechanism) => markOf(mechanism.name));
+    const means = there.map((mechanism) => measure.mean.get(mechanism.name) ?? null);
+    return {
+      type: 'line',
+      data: {
+        labels: there.map((mechanism) => mechanism.name),
+        datasets: [{
+          label: measure.title,
+          data: means,
+          showLine: false,
+          borderColor: marks.map((mark) => mark.colour),
+          backgroundColor: marks.map((mark) => mark.colour),
+          pointStyle: marks.map((mark) => mark.marker),
+          pointRadius: 6,
+          pointHoverRadius: 8,
+          ends: there.map((mechanism, i) => {
+            const deviation = measure.deviation.get(mechanism.name) ?? null;
+            return deviation === null || means[i] === null
+              ? null : [means[i] - deviation, means[i] + deviation];
+          }),
+          dots: there.map((mechanism) => measure.values.get(mechanism.name)),
+        }],
+      },
+      options: {
+        indexAxis: 'y',
+        layout: { padding: { right: 14 } },
+        interaction: { mode: 'index', axis: 'y', intersect: false },
+        scales: {
+          x: axis('', { grace: '12%', ...rangeOf(measure, there),
+            ticks: { maxTicksLimit: 5, callback: (value) => valueText(value, measure.unit) } }),
+          y: axis('', { offset: true, ticks: { autoSkip: false } }),
+        },
+        plugins: { tooltip: { callbacks: {
+          label: (item) => meanText(measure, item.label),
+          footer: (items) => againstText(measure.against.get(items[0].label), measure.unit)
+            .split(', ').join('\n'),
+        } } },
+      },
+    };
+  };
+  const about = [measure.about, betterText[measure.better]].filter(Boolean).join(' ');
+  return figure({
+    id: `measure-${measure.name}`,
+    title: measure.title,
+    about: about.charAt(0).toUpperCase() + about.slice(1),
+    height: 64 + 42 * Math.max(1, rows().length),
+    config,
+    table: () => measureTable(measure),
+  });
+}
+
+/// Dots beside the means must fit too.
+function rangeOf(measure, there) {
+  const all = there.flatMap((mechanism) => {
+    const mean = measure.mean.get(mechanism.name) ?? null;
+    const deviation = measure.deviation.get(mechanism.name) ?? 0;
+    const around = mean === null ? [] : [mean - deviation, mean + deviation];
+    return [...(measure.values.get(mechanism.name) || []), ...around];
+  }).filter((value) => value !== null);
+  return all.length === 0 ? {} : { suggestedMin: Math.min(...all), suggestedMax: Math.max(...all) };
+}
+
+function measureTable(measure) {
+  const head = ['Mechanism', ...seedNames(), 'mean ± deviation', 'against the baseline', 'verdict'];
+  const rows = results.mechanisms.map((mechanism) => {
+    const against = measure.against.get(mechanism.name);
+    const values = measure.values.get(mechanism.name) || [];
+    return [
+      mechanism.name,
+      ...results.seeds.map((_, i) => valueText(values[i] ?? null, measure.unit)),
+      meanText(measure, mechanism.name),
+      againstText(against, measure.unit) || dash,
+      against ? against.words || verdictWords[against.verdict] || '' : dash,
+    ];
+  });
+  return tableOf(measure.title, head, rows);
+}
+
+/// A table of points by mechanism: the mean, and its seeds behind it.
+function pointsTable(caption, first, points, means, values, text) {
+  const names = results.mechanisms.map((mechanism) => mechanism.name).filter((n) => means.has(n));
+  return tableOf(caption, [first, ...names], points.map((point, i) => [
+    point,
+    ...names.map((name) => {
+      const seeds = ((values.get(name) || [])[i] || []).filter((value) => value !== null);
+      const mean = text((means.get(name) || [])[i] ?? null);
+      return seeds.length > 1 ? `${mean} (${seeds.map(text).join(', ')})` : mean;
+    }),
+  ]));
+}
+
+function lineFigure(parts) {
+  const names = namesOf(parts.mean);
+  return figure({
+    ...parts,
+    names,
+    config: () => ({
+      type: 'line',
+      data: {
+        labels: parts.points,
+        datasets: shown().filter((mechanism) => names.has(mechanism.name)).map((mechanism) =>
+          lineSet(mechanism.name, parts.mean.get(mechanism.name),
+            parts.values.get(mechanism.name))),
+      },
+      options: {
+        interaction: { mode: 'index', intersect: false },
+        scales: {
+          x: axis(parts.x),
+          y: axis(parts.y, { ...parts.range, ticks: { callback: (value) => parts.text(value) } }),
+        },
+        plugins: { tooltip: { callbacks: {
+          title: (items) => `${parts.x} ${items[0].label}`,
+          label: (item) => ` ${item.dataset.label}: ${parts.text(item.parsed.y)}`,
+        } } },
+      },
+    }),
+    table: () => pointsTable(parts.title, parts.x, parts.points, parts.mean, parts.values,
+      parts.text),
+  });
+}
+
+const spreadAbout = () => (results.seeds.length > 1
+  ? 'Lines are means over seeds; whiskers reach from the lowest seed to the highest.' : '');
+
+const normWords = { linf: 'largest change of a pixel', l2: 'length of the change', l1: 'summed change' };
+
+function robustnessFigure(curve, index) {
+  const unit = curve.unit ? ` (${curve.unit})` : '';
+  return lineFigure({
+    id: `robustness-${index}`,
+    title: `Accuracy under ${curve.attack || 'attack'}`,
+    about: `${curve.norm ? `Norm ${curve.norm}: ${normWords[curve.norm] || 'as the plan says'}. ` : ''
+    }${spreadAbout()}`,
+    points: curve.eps.map((eps) => (eps === null ? dash : digits(eps))),
+    mean: curve.mean,
+    values: curve.values,
+    x: `eps${unit}`,
+    y: 'still right',
+    range: { min: 0, suggestedMax: 1 },
+    text: percent,
+  });
+}
+
+let severity = 'mean';
+
+/// Of one corruption, at the chosen severity or over all of them.
+function corruptionOf(curve, name) {
+  const mean = curve.mean.get(name) || [];
+  const values = curve.values.get(name) || [];
+  const at = curve.severity.indexOf(Number(severity));
+  if (severity !== 'mean') return { mean: mean[at] ?? null, seeds: values[at] || [] };
+  const there = mean.filter((value) => value !== null);
+  const seeds = (values[0] || []).map((_, seed) => {
+    const all = values.map((row) => row[seed] ?? null);
+    return all.includes(null) ? null : all.reduce((a, b) => a + b, 0) / all.length;
+  });
+  return {
+    mean: there.length > 0 ? there.reduce((a, b) => a + b, 0) / there.length : null, seeds,
+  };
+}
+
+const plainName = (name) => name.replace(/_/g, ' ');
+
+function corruptionFigure() {
+  const curves = results.curves.corruptions;
+  const severities = [...new Set(curves.flatMap((curve) => curve.severity))]
+    .filter((value) => value !== null).sort((a, b) => a - b);
+  if (severity !== 'mean' && !severities.includes(Number(severity))) severity = 'mean';
+  const names = new Set(curves.flatMap((curve) => [...curve.mean.keys()]));
+  const found = (name) => curves.map((curve) => corruptionOf(curve, name));
+  const options = [['mean', severities.length > 1 ? 'mean of all' : `${severities[0] ?? dash}`],
+    ...(severities.length > 1 ? severities.map((value) => [String(value), String(value)]) : [])];
+  return figure({
+    id: 'corruptions',
+    wide: true,
+    title: 'Accuracy on corrupted data',
+    about: spreadAbout().replace('Lines', 'Bars'),
+    names,
+    height: 300,
+    controls: h('div', { class: 'controls' }, labelled('Severity',
+      select('severity', options, severity, (value) => { severity = value; render(); }))),
+    config: () => ({
+      type: 'bar',
+      data: {
+        labels: curves.map((curve) => plainName(curve.name)),
+        datasets: shown().filter((mechanism) => names.has(mechanism.name)).map((mechanism) => {
+          const points = found(mechanism.name);
+          return {
+            ...lineSet(mechanism.name, points.map((point) => point.mean),
+              points.map((point) => point.seeds)),
+            borderWidth: 1,
+            whiskerColour: paint('--soft'),
+          };
+        }),
+      },
+      options: {
+        interaction: { mode: 'index', intersect: false },
+        scales: {
+          x: axis('', { ticks: { maxRotation: 60 } }),
+          y: axis('right', { min: 0, ticks: { callback: (value) => percent(value) } }),
+        },
+        plugins: { tooltip: { callbacks: {
+          label: (item) => ` ${item.dataset.label}: ${percent(item.parsed.y)}`,
+        } } },
+      },
+    }),
+    table: () => {
+      const mean = new Map([...names].map((name) => [name, found(name).map((p) => p.mean)]));
+      const values = new Map([...names].map((name) => [name, found(name).map((p) => p.seeds)]));
+      return pointsTable('Accuracy on corrupted data', 'Corruption',
+        curves.map((curve) => plainName(curve.name)), mean, values, percent);
+    },
+  });
+}
+
+function layerFigure(layer) {
+  const most = Math.max(0, ...[...layer.mean.values()].map((list) => list.length));
+  return lineFigure({
+    id: `layer-${layer.name}`,
+    title: layer.title,
+    about: layer.about || spreadAbout(),
+    points: Array.from({ length: most }, (_, i) => String(i)),
+    mean: layer.mean,
+    values: layer.values,
+    x: 'layer',
+    y: '',
+    range: {},
+    text: (value) => (value === null ? dash : digits(value)),
+  });
+}
+
+function trainingFigure() {
+  const training = results.curves.training;
+  const names = namesOf(training);
+  const sets = () => shown().flatMap((mechanism) => (training.get(mechanism.name) || [])
+    .map((run) => ({
+      ...lineSet(mechanism.name, run.step.map((x, i) => ({ x, y: run.loss[i] ?? null })), null),
+      label: `${mechanism.name}, seed ${run.seed ?? '?'}`,
+      borderWidth: 1.4,
+      pointRadius: 0,
+      pointHoverRadius: 4,
+    })));
+  const ends = () => results.mechanisms.flatMap((mechanism) =>
+    (training.get(mechanism.name) || []).map((run) => [
+      mechanism.name, String(run.seed ?? dash), String(run.step[run.step.length - 1] ?? dash),
+      run.loss.length > 0 && run.loss[0] !== null ? digits(run.loss[0]) : dash,
+      run.loss.length > 0 && run.loss[run.loss.length - 1] !== null
+        ? digits(run.loss[run.loss.length - 1]) : dash,
+    ]));
+  return figure({
+    id: 'training-loss',
+    wide: true,
+    title: 'Loss while training',
+    about: 'A line a run.',
+    names,
+    height: 320,
+    config: () => ({
+      type: 'line',
+      data: { datasets: sets() },
+      options: {
+        interaction: { mode: 'nearest', axis: 'x', intersect: false },
+        scales: {
+          x: axis('step', { type: 'linear', min: 0 }),
+          y: axis('loss', { ticks: { callback: (value) => digits(value) } }),
+        },
+        plugins: { tooltip: { callbacks: {
+          title: (items) => (items[0] ? `step ${items[0].parsed.x}` : ''),
+          label: (item) => ` ${item.dataset.label}: ${digits(item.parsed.y)}`,
+        } } },
+      },
+    }),
+    table: () => tableOf('Loss while training',
+      ['Mechanism', 'seed', 'steps', 'first loss', 'last loss'], ends()),
+  });
+}
+
+/// Strips of a group, and what else belongs to it; nothing when there is neither.
+function groupSection(id, title, about, kinds, more = []) {
+  const strips = results.measures.filter((measure) => kinds.includes(measure.group))
+    .map(stripFigure);
+  if (strips.length + more.length === 0) return null;
+  return sectionOf(id, title, about, h('div', { class: 'figures' }, more, strips));
+}
+
+const layersNamed = (pattern) =>
+  results.layers.filter((layer) => pattern.test(layer.name)).map(layerFigure);
+const collapses = /cosine|rank|collapse|oversmooth|similar/;
+
+function groupSections() {
+  const rest = results.measures.map((measure) => measure.group)
+    .filter((group) => !groups.includes(group));
+  const curves = results.curves;
+  return [
+    groupSection('accuracy', 'Accuracy', 'Rings are single seeds; the filled mark is their mean, ' +
+      'its whiskers one standard deviation.', ['accuracy']),
+    groupSection('robustness', 'Robustness', 'How much stays right when somebody changes the ' +
+      'input on purpose. An attack gives an upper bound: a stronger one may find more.',
+      ['robustness'], curves.robustness.map(robustnessFigure)),
+    groupSection('corruption', 'Corruptions', 'How much stays right when noise, blur, weather ' +
+      'and compression harm the input.', ['corruption'],
+      curves.corruptions.length > 0 ? [corruptionFigure()] : []),
+    groupSection('concentration', 'Concentration', 'Concentration is 1 when a row spreads evenly ' +
+      'over its keys and 1/√n when one of n takes all. It is neither good nor bad by itself.',
+      ['concentration'], results.layers.filter((layer) => !collapses.test(layer.name))
+        .map(layerFigure)),
+    groupSection('collapse', 'Collapse', 'Whether tokens grow alike from layer to layer: a cosine ' +
+      'near 1 or a low rank says that they do.', ['collapse'], layersNamed(collapses)),
+    groupSection('other', 'Other measures', '', rest),
+  ].filter(Boolean);
+}
+
+const costSection = () =>
+  groupSection('cost', 'Speed and memory', 'Measured on the machine named below, all in one run.',
+    ['speed', 'memory']);
+
+const trainingSection = () => (results.curves.training.size === 0 ? null
+  : sectionOf('training', 'Training', '', h('div', { class: 'figures' }, trainingFigure())));

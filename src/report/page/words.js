@@ -1,0 +1,108 @@
+// Numbers and verdicts in words: units, signs, and what an interval says.
+
+const dash = '–';
+const minus = (text) => text.replace(/-/g, '−');
+const digits = (value, most = 3) =>
+  minus(value.toLocaleString('en', { maximumSignificantDigits: most }));
+const fixed = (value, places) =>
+  minus(value.toLocaleString('en', {
+    minimumFractionDigits: places, maximumFractionDigits: places,
+  }));
+
+function bytesText(value) {
+  const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let at = 0;
+  let size = value;
+  for (; Math.abs(size) >= 1024 && at + 1 < units.length; ++at) size /= 1024;
+  return `${digits(size)} ${units[at]}`;
+}
+
+function secondsText(value) {
+  if (Math.abs(value) < 1e-3) return `${digits(value * 1e6)} µs`;
+  if (Math.abs(value) < 1) return `${digits(value * 1e3)} ms`;
+  if (Math.abs(value) < 120) return `${digits(value)} s`;
+  const minutes = Math.floor(value / 60);
+  if (minutes < 120) return `${minutes} min ${Math.round(value - 60 * minutes)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/// A value of a measure, with its unit.
+function valueText(value, unit) {
+  if (value === null || value === undefined) return dash;
+  if (unit === 'share') return `${fixed(100 * value, 1)} %`;
+  if (unit === 'bytes') return bytesText(value);
+  if (unit === 'seconds' || unit === 's') return secondsText(value);
+  return unit && unit !== '1' ? `${digits(value, 4)} ${unit}` : digits(value, 4);
+}
+
+/// How far values lie apart: shares in points, signed when asked.
+function spreadText(value, unit) {
+  if (value === null || value === undefined) return '';
+  if (unit === 'share') return fixed(100 * value, 1);
+  if (unit === 'bytes') return bytesText(value);
+  if (unit === 'seconds' || unit === 's') return secondsText(value);
+  return digits(value, 2);
+}
+
+const signed = (text, value) => (value > 0 ? `+${text}` : text);
+
+function differenceText(value, unit) {
+  if (value === null) return dash;
+  const text = signed(spreadText(value, unit), value);
+  return unit === 'share' ? `${text} points` : text;
+}
+
+const verdictWords = {
+  same: 'no difference shown',
+  better: 'better',
+  worse: 'worse',
+  unknown: 'cannot be said',
+};
+const verdictSigns = { same: '=', better: '▲', worse: '▼', unknown: '?' };
+
+function againstText(against, unit) {
+  if (!against || against.difference === null) return '';
+  const interval = against.low === null || against.high === null
+    ? ''
+    : `, 95 % interval ${signed(spreadText(against.low, unit), against.low)} to ` +
+      `${signed(spreadText(against.high, unit), against.high)}`;
+  const seeds = against.seeds === null ? '' : `, ${against.seeds} ${plural(against.seeds, 'seed')}`;
+  return `difference ${differenceText(against.difference, unit)}${interval}${seeds}`;
+}
+
+const plural = (count, word) => (count === 1 ? word : `${word}s`);
+const counted = (count, word) => `${digits(count, 6)} ${plural(count, word)}`;
+
+const betterText = {
+  higher: 'higher is better', lower: 'lower is better', neither: 'neither is better',
+};
+
+/// Mean and standard deviation over seeds.
+function meanText(measure, name) {
+  const mean = measure.mean.get(name) ?? null;
+  const deviation = measure.deviation.get(name) ?? null;
+  if (mean === null) return dash;
+  const value = valueText(mean, measure.unit);
+  return deviation === null ? value : `${value} ± ${spreadText(deviation, measure.unit)}`;
+}
+
+/// RFC 4180; a text that a spreadsheet would run as a formula gets an apostrophe before it.
+function csvCell(value) {
+  if (value === null || value === undefined) return '';
+  if (typeof value === 'number') return String(value);
+  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+}
+
+function csvOf(results) {
+  const rows = [['measure', 'group', 'unit', 'mechanism', 'seed', 'value']];
+  for (const measure of results.measures) {
+    for (const mechanism of results.mechanisms) {
+      const values = measure.values.get(mechanism.name) || [];
+      values.forEach((value, i) => rows.push([
+        measure.name, measure.group, measure.unit, mechanism.name, results.seeds[i] ?? i, value,
+      ]));
+    }
+  }
+  return rows.map((row) => row.map(csvCell).join(',')).join('\r\n') + '\r\n';
+}
