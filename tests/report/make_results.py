@@ -58,7 +58,9 @@ def against(values, base, better):
     verdict = "same"
     if low > 0 or high < 0:
         verdict = "better" if (difference > 0) == (better == "higher") else "worse"
-    words = {"same": "no difference shown", "better": "better", "worse": "worse"}[verdict]
+        if better == "neither":
+            verdict = "different"
+    words = {"same": "no difference shown"}.get(verdict, verdict)
     return {"difference": rounded(difference), "low": rounded(low), "high": rounded(high),
             "seeds": len(pairs), "verdict": verdict, "words": words}
 

@@ -32,7 +32,8 @@ function widestOf(measure) {
 }
 
 function measureCell(measure, mechanism) {
-  const value = h('span', { class: 'value' }, meanText(measure, mechanism.name));
+  const [mean, deviation] = meanParts(measure, mechanism.name);
+  const value = h('span', { class: 'value' }, mean, ' ', h('small', {}, deviation));
   const against = measure.against.get(mechanism.name);
   if (!against) {
     const words = mechanism === baseline() ? 'the baseline' : '';
@@ -52,9 +53,10 @@ function measureCell(measure, mechanism) {
 
 function measureHead(measure) {
   return [
-    h('span', { title: measure.about }, measure.title),
-    h('small', {}, [betterText[measure.better], measure.n ? `n ${digits(measure.n, 6)}` : '']
+    h('span', { title: [measure.about, measure.n ? `n = ${digits(measure.n, 6)}` : '']
+      .filter(Boolean).join(' ') }, [measure.title, unitName(measure.unit)]
       .filter(Boolean).join(', ')),
+    h('small', {}, betterText[measure.better]),
   ];
 }
 

@@ -38,22 +38,24 @@ function stripFigure(measure) {
         interaction: { mode: 'index', axis: 'y', intersect: false },
         scales: {
           x: axis('', { grace: '12%', ...rangeOf(measure, there),
-            ticks: { maxTicksLimit: 5, callback: (value) => valueText(value, measure.unit) } }),
+            ticks: { maxTicksLimit: 5, callback: (value) => axisText(value, measure.unit) } }),
           y: axis('', { offset: true, ticks: { autoSkip: false } }),
         },
         plugins: { tooltip: { callbacks: {
-          label: (item) => meanText(measure, item.label),
+          label: (item) => ` ${[meanText(measure, item.label), unitName(measure.unit)]
+            .filter(Boolean).join(' ')}`,
           footer: (items) => againstText(measure.against.get(items[0].label), measure.unit)
             .split(', ').join('\n'),
         } } },
       },
     };
   };
-  const about = [measure.about, betterText[measure.better]].filter(Boolean).join(' ');
+  const better = betterText[measure.better];
   return figure({
     id: `measure-${measure.name}`,
-    title: measure.title,
-    about: about.charAt(0).toUpperCase() + about.slice(1),
+    title: [measure.title, unitName(measure.unit)].filter(Boolean).join(', '),
+    about: [measure.about, better ? `${better.charAt(0).toUpperCase()}${better.slice(1)}.` : '']
+      .filter(Boolean).join(' '),
     height: 64 + 42 * Math.max(1, rows().length),
     config,
     table: () => measureTable(measure),
@@ -108,19 +110,23 @@ function lineFigure(parts) {
     config: () => ({
       type: 'line',
       data: {
-        labels: parts.points,
-        datasets: shown().filter((mechanism) => names.has(mechanism.name)).map((mechanism) =>
-          lineSet(mechanism.name, parts.mean.get(mechanism.name),
-            parts.values.get(mechanism.name))),
+        labels: parts.at ? undefined : parts.points,
+        datasets: shown().filter((mechanism) => names.has(mechanism.name)).map((mechanism) => {
+          const mean = parts.mean.get(mechanism.name);
+          return lineSet(mechanism.name,
+            parts.at ? mean.map((y, i) => ({ x: parts.at[i], y })) : mean,
+            parts.values.get(mechanism.name));
+        }),
       },
       options: {
         interaction: { mode: 'index', intersect: false },
         scales: {
-          x: axis(parts.x),
-          y: axis(parts.y, { ...parts.range, ticks: { callback: (value) => parts.text(value) } }),
+          x: axis(parts.x, parts.at ? { type: 'linear' } : {}),
+          y: axis(parts.y, { ...parts.range,
+            ticks: { maxTicksLimit: 7, callback: (value) => axisText(value, parts.unit) } }),
         },
         plugins: { tooltip: { callbacks: {
-          title: (items) => `${parts.x} ${items[0].label}`,
+          title: (items) => (items[0] ? `${parts.x} ${parts.points[items[0].dataIndex]}` : ''),
           label: (item) => ` ${item.dataset.label}: ${parts.text(item.parsed.y)}`,
         } } },
       },
@@ -143,6 +149,8 @@ function robustnessFigure(curve, index) {
     about: `${curve.norm ? `Norm ${curve.norm}: ${normWords[curve.norm] || 'as the plan says'}. ` : ''
     }${spreadAbout()}`,
     points: curve.eps.map((eps) => (eps === null ? dash : digits(eps))),
+    at: curve.eps,
+    unit: 'share',
     mean: curve.mean,
     values: curve.values,
     x: `eps${unit}`,
@@ -208,7 +216,7 @@ function corruptionFigure() {
         interaction: { mode: 'index', intersect: false },
         scales: {
           x: axis('', { ticks: { maxRotation: 60 } }),
-          y: axis('right', { min: 0, ticks: { callback: (value) => percent(value) } }),
+          y: axis('right', { min: 0, ticks: { callback: (value) => axisText(value, 'share') } }),
         },
         plugins: { tooltip: { callbacks: {
           label: (item) => ` ${item.dataset.label}: ${percent(item.parsed.y)}`,

@@ -56,9 +56,10 @@ const verdictWords = {
   same: 'no difference shown',
   better: 'better',
   worse: 'worse',
+  different: 'different',
   unknown: 'cannot be said',
 };
-const verdictSigns = { same: '=', better: '▲', worse: '▼', unknown: '?' };
+const verdictSigns = { same: '=', better: '▲', worse: '▼', different: '≠', unknown: '?' };
 
 function againstText(against, unit) {
   if (!against || against.difference === null) return '';
@@ -73,18 +74,36 @@ function againstText(against, unit) {
 const plural = (count, word) => (count === 1 ? word : `${word}s`);
 const counted = (count, word) => `${digits(count, 6)} ${plural(count, word)}`;
 
-const betterText = {
-  higher: 'higher is better', lower: 'lower is better', neither: 'neither is better',
-};
+const betterText = { higher: 'higher is better', lower: 'lower is better' };
 
-/// Mean and standard deviation over seeds.
-function meanText(measure, name) {
+/// Decimals that a number of this size deserves: three figures of it in all.
+const placesOf = (value) =>
+  (value === 0 ? 2 : Math.max(0, Math.min(6, 2 - Math.floor(Math.log10(Math.abs(value))))));
+
+/// Mean and standard deviation over seeds, as two texts with the same decimals.
+function meanParts(measure, name) {
   const mean = measure.mean.get(name) ?? null;
   const deviation = measure.deviation.get(name) ?? null;
-  if (mean === null) return dash;
-  const value = valueText(mean, measure.unit);
-  return deviation === null ? value : `${value} ± ${spreadText(deviation, measure.unit)}`;
+  const { unit } = measure;
+  if (mean === null) return [dash, ''];
+  if (['share', 'bytes', 'seconds', 's'].includes(unit)) {
+    return [valueText(mean, unit), deviation === null ? '' : `± ${spreadText(deviation, unit)}`];
+  }
+  const places = placesOf(mean);
+  return [fixed(mean, places), deviation === null ? '' : `± ${
+    deviation > 0 && deviation < 0.5 * 10 ** -places ? digits(deviation, 1)
+      : fixed(deviation, places)}`];
 }
+
+const meanText = (measure, name) => meanParts(measure, name).filter(Boolean).join(' ');
+
+/// The unit where it is not part of every number.
+const unitName = (unit) => (['share', 'bytes', 'seconds', 's', '1'].includes(unit) ? '' : unit);
+
+/// Shares as percents on an axis.
+const axisText = (value, unit) =>
+  (unit === 'share' ? `${digits(100 * value, 4)} %`
+    : ['bytes', 'seconds', 's'].includes(unit) ? valueText(value, unit) : digits(value, 4));
 
 /// RFC 4180; a text that a spreadsheet would run as a formula gets an apostrophe before it.
 function csvCell(value) {
