@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # bench/attack_peer.py RUN... --upstream DIR [--foci build/foci] [--images N] [--eps E]
-# [--attacks A,B] [--results DIR]: attacks the same weights, images and balls by `foci attack` and
-# by the original AutoAttack (DIR holds its package; it is no part of this repository), and prints
-# robust accuracy and samples a second of both. RUN is a run of `foci train images` on IDX files;
-# DIR's side of it is the same model in torch, whose attention above dot is foci's Python package.
-# Writes <results>/<machine>/attack.json.
+# [--attacks A,B] [--threads K] [--results DIR]: attacks the same weights, images and balls by
+# `foci attack` and by the original AutoAttack (DIR holds its package; it is no part of this
+# repository), and prints robust accuracy and seconds of both; an attack may be `standard`, the
+# whole suite. RUN is a run of `foci train images` on IDX files; DIR's side of it is the same model
+# in torch, whose attention above dot is foci's Python package. With --results a line is added to
+# <results>/<machine>/attack.json as each attack ends, and lines that are there are left alone;
+# tools/performance.py makes a table of it.
 import argparse
 import datetime
 import gzip
 import json
 import os
+import resource
 import shutil
 import struct
 import subprocess
@@ -111,24 +114,33 @@ def samples_of(run, count):
     """The images that foci attack takes: evenly over the test set."""
     with open(os.path.join(run, "config.json")) as file:
         data = json.load(file)["flags"]["data"]
+    data = data if os.path.isdir(data) else os.path.join("data", data)
     images, labels = idx(data, "t10k-images-idx3-ubyte"), idx(data, "t10k-labels-idx1-ubyte")
     taken = np.arange(count) * len(labels) // count
     x = torch.from_numpy(images[taken].astype(np.float32) / 255).unsqueeze(1)
     return x, torch.from_numpy(labels[taken].astype(np.int64))
 
 
+def spent(who):
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
 def ours(options, run, attack):
+    """In a process of its own, whose start and reading count, too."""
     out = os.path.join(run, "attack-peer")
     shutil.rmtree(out, ignore_errors=True)
-    words = [options.foci, "attack", run, "--attack", attack, "--eps", str(options.eps), "--count",
+    what = ["--suite", attack] if attack == "standard" else ["--attack", attack]
+    words = [options.foci, "attack", run, *what, "--eps", str(options.eps), "--count",
              str(options.images), "--batch", str(options.batch), "--check", "0", "--sheet", "1",
-             "--device", options.device, "--out", out, "--json"]
-    begin = time.perf_counter()
+             "--device", options.device, "--threads", str(options.threads), "--out", out, "--json"]
+    begin, before = time.perf_counter(), spent(resource.RUSAGE_CHILDREN)
     done = subprocess.run(words, check=True, capture_output=True, text=True)
-    seconds = time.perf_counter() - begin
+    seconds, cpu = time.perf_counter() - begin, spent(resource.RUSAGE_CHILDREN) - before
     result = json.loads(done.stdout)
     shutil.rmtree(out, ignore_errors=True)
-    return {"clean": result["clean"], "robust": result["curve"][0]["robust"], "seconds": seconds}
+    return {"clean": result["clean"], "robust": result["curve"][0]["robust"], "seconds": seconds,
+            "cpu_seconds": cpu}
 
 
 def theirs(options, model, x, y, attack):
@@ -136,15 +148,52 @@ def theirs(options, model, x, y, attack):
     from autoattack import AutoAttack
     suite = AutoAttack(model, norm="Linf", eps=options.eps / 255, version="standard", seed=0,
                        device=options.device, verbose=False)
-    suite.attacks_to_run = [attack]
-    begin = time.perf_counter()
+    if attack != "standard":
+        suite.attacks_to_run = [attack]
+    begin, before = time.perf_counter(), spent(resource.RUSAGE_SELF)
     found = suite.run_standard_evaluation(x, y, bs=options.batch)
-    seconds = time.perf_counter() - begin
+    seconds, cpu = time.perf_counter() - begin, spent(resource.RUSAGE_SELF) - before
     with torch.no_grad():
         right = torch.cat([model(part).argmax(1) for part in found.split(options.batch)]) == y
         clean = torch.cat([model(part).argmax(1) for part in x.split(options.batch)]) == y
     return {"clean": clean.float().mean().item(), "robust": right.float().mean().item(),
-            "seconds": seconds}
+            "seconds": seconds, "cpu_seconds": cpu}
+
+
+class Results:
+    """attack.json, written after every line."""
+
+    def __init__(self, options):
+        info = json.loads(text_of(options.foci, "info", "--json"))
+        self.commit = options.commit or info["commit"]
+        self.path, self.result = None, {
+            "schema": 1, "suite": "attack", "machine": options.machine or machine_name(info),
+            "processor": info["machine"]["model"], "torch": torch.__version__, "lines": []}
+        if options.results:
+            self.path = os.path.join(options.results, self.result["machine"], "attack.json")
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        if self.path and os.path.exists(self.path):
+            with open(self.path) as file:
+                self.result = json.load(file)
+
+    def has(self, line):
+        return any(all(there[key] == value for key, value in line.items())
+                   for there in self.result["lines"])
+
+    def add(self, line):
+        line.update(commit=self.commit, date=datetime.date.today().isoformat())
+        self.result["lines"].append(line)
+        if self.path:
+            with open(self.path + ".part", "w") as file:
+                file.write(json.dumps(self.result, indent=1) + "\n")
+            os.replace(self.path + ".part", self.path)
+
+
+def said(line):
+    return f"{line['run']}, {line['attack']} at {line['eps']:g}/255: " + ", ".join(
+        f"{who} {100 * line[who]['clean']:.1f} -> {100 * line[who]['robust']:.1f} % in "
+        f"{line[who]['seconds']:.1f} s ({line[who]['cpu_seconds']:.1f} s of processor)"
+        for who in ("ours", "theirs"))
 
 
 def main():
@@ -157,32 +206,27 @@ def main():
     parser.add_argument("--eps", type=float, default=8, help="in 1/255")
     parser.add_argument("--batch", type=int, default=250)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--attacks", default="apgd-ce,apgd-t,square")
     parser.add_argument("--machine")
-    parser.add_argument("--commit", help="where the folder is no checkout")
+    parser.add_argument("--commit", help="where foci does not know it")
     parser.add_argument("--results")
     options = parser.parse_args()
-    lines = []
+    torch.set_num_threads(options.threads)
+    results = Results(options)
     for run in options.runs:
         model = Model(run, options.heads).to(options.device).eval()
         x, y = (t.to(options.device) for t in samples_of(run, options.images))
         for attack in options.attacks.split(","):
-            sides = {"ours": ours(options, run, attack),
-                     "theirs": theirs(options, model, x, y, attack)}
-            lines.append({"metric": model.metric, "attack": attack, **sides})
-            print(model.metric, attack, ", ".join(
-                f"{who} {100 * side['clean']:.1f} -> {100 * side['robust']:.1f} % in "
-                f"{side['seconds']:.1f} s" for who, side in sides.items()), flush=True)
-    info = json.loads(text_of(options.foci, "info", "--json"))
-    result = {"schema": 1, "suite": "attack", "machine": options.machine or machine_name(info),
-              "commit": options.commit or text_of("git", "rev-parse", "--short", "HEAD"),
-              "date": datetime.date.today().isoformat(), "torch": torch.__version__,
-              "images": options.images, "eps": options.eps, "lines": lines}
-    if options.results:
-        folder = os.path.join(options.results, result["machine"])
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(folder, "attack.json"), "w") as file:
-            file.write(json.dumps(result, indent=1) + "\n")
+            line = {"run": os.path.basename(os.path.normpath(run)), "metric": model.metric,
+                    "attack": attack, "eps": options.eps, "images": options.images,
+                    "batch": options.batch, "threads": options.threads, "device": options.device}
+            if results.has(line):
+                continue
+            line["ours"] = ours(options, run, attack)
+            line["theirs"] = theirs(options, model, x, y, attack)
+            results.add(line)
+            print(said(line), flush=True)
 
 
 if __name__ == "__main__":
