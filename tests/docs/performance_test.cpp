@@ -113,6 +113,96 @@ TEST_F(Performance, ResultsAreMeansOverSeedsBesideDot) {
   }
 }
 
+/// A Record of `foci attack` or `foci eval` over one run.
+json judged(const std::string& verb, const std::string& metric, int seed, const std::string& name,
+            double value) {
+  const json doubt{{"name", "few-samples"}, {"means", "few images"}, {"do", "attack more"}};
+  return {{"name", name},
+          {"value", value},
+          {"unit", "share"},
+          {"seed", 0},
+          {"model", "micro, " + metric + ", softmax"},
+          {"n", 500},
+          {"machine", "two cores"},
+          {"commit", "abc"},
+          {"command",
+           "foci " + verb + " runs/" + metric + "-" + std::to_string(seed) + " --suite adaptive"},
+          {"flags", verb == "attack" ? json::array({doubt}) : json::array()}};
+}
+
+TEST_F(Performance, WhatWithstoodAttacksIsComparedWithDotAndItsControls) {
+  std::string attacks, harm;
+  for (const auto& [metric, seed, value] :
+       {std::tuple{"flat", 0, 0.50}, {"flat", 1, 0.52}, {"dot", 0, 0.30}, {"dot", 1, 0.32}}) {
+    attacks += judged("attack", metric, seed, "clean", 0.9).dump() + "\n" +
+               judged("attack", metric, seed, "robust linf 8/255", value / 2).dump() + "\n" +
+               judged("attack", metric, seed, "robust linf 2/255", value).dump() + "\n" +
+               judged("attack", metric, seed, "robust linf 2/255 own", value).dump() + "\n" +
+               judged("attack", metric, seed, "robust linf 2/255 own 1. fgsm", 0.7).dump() + "\n";
+    harm += judged("eval", metric, seed, "error_fog", value).dump() + "\n" +
+            judged("eval", metric, seed, "error_fog_3", 0.1).dump() + "\n" +
+            judged("eval", metric, seed, "mce_baseline", 99 + seed).dump() + "\n";
+  }
+  file("here/attack-small.jsonl", attacks);
+  file("here/eval-small.jsonl", harm);
+  const auto ran =
+      house::run("cd '" + root + "' && python3 tools/results.py '" + folder_.string() + "'");
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  for (const std::string row :
+       {"## Under attack: small on here", "micro; two cores; commit `abc`; 500 images.",
+        "| | runs | clean | linf 2/255 | linf 8/255 |",
+        "| dot | 2 (too few) | 90.00 ± 0.00 | 31.00 ± 1.41 | 15.50 ± 0.71 |",
+        "flat withstands more than dot at linf 2/255 (+20.0 ± 1.4)",
+        "| flat | linf 2/255 | 51.00 ± 1.41 |",
+        "- `few-samples` (dot, flat): few images; attack more.", "## Harmed images: small on here",
+        "| | dot, 2 | flat, 2 |", "| mCE against dot's errors, % | 99.50 ± 0.71 | 99.50 ± 0.71 |",
+        "| fog | 31.00 ± 1.41 | 51.00 ± 1.41 |"}) {
+    EXPECT_NE(ran.output.find(row), std::string::npos) << row << "\n" << ran.output;
+  }
+}
+
+TEST_F(Performance, RunsAreJudgedOnceWithFlagsOfTheirSeed) {
+  const std::string foci = file("foci", R"(#!/bin/sh
+if [ "$1" = info ]; then echo '{"machine": {"model": "AMD EPYC", "cores": 2}}'; exit; fi
+echo "{\"records\": [{\"command\": \"foci $*\"}]}")");
+  const std::string command = "cd '" + root + "' && python3 bench/judge.py attack small a-0 a-1 " +
+                              "--foci '" + foci + "' --results '" + folder_.string() +
+                              "' -- --plain dot-{seed}";
+  EXPECT_EQ(house::run(command).output, "a-0: 1 Records\na-1: 1 Records\n");
+  EXPECT_EQ(house::run(command).output, "");
+  EXPECT_EQ(house::read(folder_.string() + "/epyc-2core/attack-small.jsonl"),
+            "{\"command\": \"foci attack a-0 --plain dot-0 --json\"}\n"
+            "{\"command\": \"foci attack a-1 --plain dot-1 --json\"}\n");
+}
+
+TEST_F(Performance, AttacksStandBesideTheOriginals) {
+  const json ours{{"clean", 0.9}, {"robust", 0.3}, {"seconds", 9}, {"cpu_seconds", 4}};
+  const json theirs{{"clean", 0.9}, {"robust", 0.32}, {"seconds", 9}, {"cpu_seconds", 8}};
+  json lines = json::array();
+  for (const std::string attack : {"square", "standard"}) {
+    lines.push_back({{"metric", "dot"},
+                     {"attack", attack},
+                     {"eps", 8},
+                     {"images", 100},
+                     {"ours", ours},
+                     {"theirs", theirs},
+                     {"commit", "abc"},
+                     {"date", "2001-01-01"}});
+  }
+  file("here/attack.json", json{{"suite", "attack"},
+                                {"machine", "here"},
+                                {"processor", "a processor"},
+                                {"torch", "1"},
+                                {"lines", lines}}
+                               .dump());
+  const auto ran = page();
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  const std::string cells = "8/255 | 100 | 90.0 | 30.0 | 32.0 | -2.0 | 25.00 | 12.50 | 2.00 |";
+  EXPECT_NE(ran.output.find("| dot | square | " + cells + " **no** |"), std::string::npos);
+  EXPECT_NE(ran.output.find("| dot | standard | " + cells + " yes |"), std::string::npos)
+      << ran.output;
+}
+
 TEST_F(Performance, WhatPtxasSaysOfAKernelIsReadFromTheBuild) {
   file("build.log",
        "[1/2] Building CUDA object src/CMakeFiles/foci_cuda.dir/cuda/softmax_mma.cu.o\n"
