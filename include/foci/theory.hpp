@@ -57,11 +57,17 @@ using Form = std::variant<Softmax, Identity, Relu2, Linear, Decay, Ellipsoid>;
 /// are 0) or its numbers mean nothing.
 FOCI_API double concentration(const Form& form);
 
+/// scale auto in closed form: the temperature at which the mean of Ellipsoid's S over queries at
+/// these squared distances is `concentration`, which lies between 0 and 1. With dot attention's S
+/// it is the temperature at which both look at as many keys.
+FOCI_API double temperature_at(double concentration, std::int64_t dim,
+                               std::span<const double> distance2);
+
 struct Simulated {
   double concentration = 0;
   double standard_error = 0;  ///< of the estimate, by the delta method
 };
-/// The same from `draws` keys, at least 2; decay, where nothing is random, by its sums. Linear
+/// The same from `draws` keys, 2 to 10^8; decay, where nothing is random, by its sums. Linear
 /// draws features whose logarithms are normal, and throws InvalidArgument where none have this mean
 /// and covariance.
 FOCI_API Simulated simulate(const Form& form, std::int64_t draws, std::uint64_t seed);

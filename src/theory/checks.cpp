@@ -9,11 +9,6 @@
 namespace foci::theory {
 namespace {
 
-void want(bool fine, const char* name, double value, const char* needed) {
-  if (fine) return;
-  throw InvalidArgument(std::string(name) + " is " + digits(value) + "; it must be " + needed);
-}
-
 void check_scores(const Scores& of) {
   want(std::isfinite(of.beta), "beta", of.beta, "a finite number");
   want(std::isfinite(of.gamma) && of.gamma >= 0, "gamma", of.gamma, "a finite number from 0 on");
@@ -77,6 +72,11 @@ Moments moments(const Linear& form) {
       of.variance += form.query[d] * form.covariance[d * D + e] * form.query[e];
   }
   return of;
+}
+
+void want(bool fine, const char* name, double value, const char* needed) {
+  if (fine) return;
+  throw InvalidArgument(std::string(name) + " is " + digits(value) + "; it must be " + needed);
 }
 
 void check(const Form& form) { std::visit(Check(), form); }

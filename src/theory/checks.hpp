@@ -18,6 +18,9 @@ Moments moments(const Linear& form);
 /// Throws InvalidArgument.
 void check(const Form& form);
 
+/// Throws InvalidArgument: "name is value; it must be needed".
+void want(bool fine, const char* name, double value, const char* needed);
+
 /// The shortest digits that give the number back.
 std::string digits(double number);
 

@@ -2,38 +2,15 @@
 // Concentration by drawing keys. Weights are kept as logarithms until the largest is known, so that
 // the largest is 1 and none overflows.
 #include "theory/checks.hpp"
+#include "theory/draws.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numbers>
-#include <random>
 
 namespace foci::theory {
 namespace {
 
-/// N(0,1) that is the same with every standard library: its engine is standard, its distributions
-/// are not.
-class Normal {
- public:
-  explicit Normal(std::uint64_t seed) : engine_(seed) {}
-  double operator()() {
-    if (kept_ != kept_) {
-      const double radius = std::sqrt(-2 * std::log(uniform())), angle = 2 * pi * uniform();
-      kept_ = radius * std::sin(angle);
-      return radius * std::cos(angle);
-    }
-    const double now = kept_;
-    kept_ = std::numeric_limits<double>::quiet_NaN();
-    return now;
-  }
-
- private:
-  static constexpr double pi = std::numbers::pi;
-  double uniform() { return (double(engine_() >> 11) + 0.5) * 0x1p-53; }  // in (0, 1)
-  std::mt19937_64 engine_;
-  double kept_ = std::numeric_limits<double>::quiet_NaN();
-};
+constexpr std::int64_t most_draws = 100'000'000;  // their logarithms are kept: 800 MB
 
 /// S of weights given by their logarithms (-inf: 0), and its error: with A and B the means of a and
 /// a^2, S = A / sqrt(B) changes by a/sqrt(B) - A a^2 / (2 B^1.5) with each key.
@@ -55,25 +32,6 @@ Simulated summary(const std::vector<double>& logs) {
     spread += change * change / (n - 1);
   }
   return {S, std::sqrt(spread / n)};
-}
-
-/// Lower triangle of a Cholesky factor, whose pivots may be 0; empty when it has none.
-std::vector<double> root(std::vector<double> a, std::size_t D) {
-  double most = 0;
-  for (std::size_t d = 0; d < D; ++d) most = std::max(most, a[d * D + d]);
-  for (std::size_t j = 0; j < D; ++j) {
-    double& pivot = a[j * D + j];
-    for (std::size_t k = 0; k < j; ++k) pivot -= a[j * D + k] * a[j * D + k];
-    if (pivot < -1e-12 * most) return {};
-    pivot = std::sqrt(std::max(pivot, 0.0));
-    for (std::size_t i = j + 1; i < D; ++i) {
-      double x = a[i * D + j];
-      for (std::size_t k = 0; k < j; ++k) x -= a[i * D + k] * a[j * D + k];
-      if (pivot == 0 && std::abs(x) > 1e-9 * most) return {};
-      a[i * D + j] = pivot > 0 ? x / pivot : 0;
-    }
-  }
-  return a;
 }
 
 struct Draw {
@@ -151,6 +109,10 @@ struct Draw {
 Simulated simulate(const Form& form, std::int64_t draws, std::uint64_t seed) {
   check(form);
   if (draws < 2) throw InvalidArgument(std::to_string(draws) + " keys to simulate; 2 or more");
+  if (draws > most_draws) {
+    throw InvalidArgument(std::to_string(draws) + " keys to simulate; at most " +
+                          std::to_string(most_draws));
+  }
   return std::visit(Draw{draws, Normal(seed)}, form);
 }
 

@@ -111,4 +111,25 @@ double concentration(const Form& form) {
   return std::visit(Closed(), form);
 }
 
+double temperature_at(double concentration, std::int64_t dim, std::span<const double> distance2) {
+  want(concentration > 0 && concentration < 1, "concentration", concentration,
+       "above 0 and below 1");
+  if (distance2.empty()) throw InvalidArgument("no query to find a temperature for");
+  for (const double square : distance2) check(Ellipsoid{dim, square, 1});
+  const auto mean = [&](double log_temperature) {
+    double sum = 0;
+    for (const double square : distance2)
+      sum += Closed()(Ellipsoid{dim, square, std::exp(log_temperature)});
+    return sum / double(distance2.size());
+  };
+  double low = -1, high = 1;  // S rises with the temperature from 0 to 1
+  while (mean(low) > concentration && low > -512) low *= 2;
+  while (mean(high) < concentration && high < 512) high *= 2;
+  for (int halvings = 0; halvings < 80; ++halvings) {
+    const double middle = (low + high) / 2;
+    (mean(middle) < concentration ? low : high) = middle;
+  }
+  return std::exp((low + high) / 2);
+}
+
 }  // namespace foci::theory
