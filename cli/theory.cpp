@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // foci theory: how well one query's attention can concentrate, in closed form, by simulation and as
-// curves over gamma.
+// curves. Experiments are experiments.cpp's.
+#include "cli/experiments.hpp"
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
@@ -47,19 +48,27 @@ std::string kind_of(const Words& words) {
   return "key-covariance";
 }
 
+/// Whether the temperature is the one that matches dot.
+bool is_matched(const Words& words) { return word_or(words, "temperature", "1") == "auto"; }
+
 void check_flags(const std::string& kind, const Words& words) {
   std::map<std::string, Strings> owners;  // of each flag
   for (const auto& [other, flags] : own_flags()) {
     for (const std::string& flag : flags) owners[flag].push_back(other);
   }
+  const bool matched = is_matched(words);
   for (const auto& [flag, kinds] : owners) {
     if (words.count(flag) == 0 || std::find(kinds.begin(), kinds.end(), kind) != kinds.end())
       continue;
+    if (flag == "gamma" && matched) continue;  // dot's
     throw Misuse(
         fmt::format("--{} does not belong to {}; it is for {}", flag, kind, listed(kinds)));
   }
-  if (words.count("curve") > 0 && own_flags().at(kind).at(0) != "beta")
-    throw Misuse("--curve is drawn over gamma: for softmax, identity and relu2");
+  if (words.count("curve") > 0 && (kind == "decay" || kind == "linear")) {
+    throw Misuse(
+        "--curve is drawn over gamma for softmax, identity and relu2, and over the temperature for "
+        "key-covariance");
+  }
 }
 
 /// The numbers of a text, white space and commas between them.
@@ -103,8 +112,14 @@ theory::Form form_of(const std::string& kind, const Words& words) {
     return theory::Linear{numbers_in(words, "query"), numbers_in(words, "mean"),
                           numbers_in(words, "covariance")};
   }
-  return theory::Ellipsoid{to_count(word_or(words, "dim", "64")), number("distance2", "0"),
-                           number("temperature", "1")};
+  theory::Ellipsoid form{to_count(word_or(words, "dim", "64")), number("distance2", "0"), 1};
+  if (is_matched(words)) {
+    const double dots = theory::concentration(theory::Softmax{scores});
+    form.temperature = theory::temperature_at(dots, form.dim, std::span(&form.distance2, 1));
+  } else {
+    form.temperature = number("temperature", "1");
+  }
+  return form;
 }
 
 /// Of finitely many keys, and what the limit hides of them.
@@ -127,6 +142,8 @@ Finite finite_of(double S, std::int64_t keys) {
 
 int run(const Theory& verb) {
   const Words& words = verb.words;
+  if (words.count("experiment") > 0) return run_experiment(verb);
+  refuse_experiment_flags(words);
   const std::string kind = kind_of(words);
   check_flags(kind, words);
   const theory::Form form = form_of(kind, words);
@@ -145,16 +162,21 @@ int run(const Theory& verb) {
   result["simulated"] = simulated ? Json(simulated->concentration) : Json();
   result["standard_error"] = simulated ? Json(simulated->standard_error) : Json();
   if (finite) result["effective_keys"] = finite->effective;
+  const auto* ellipsoid = std::get_if<theory::Ellipsoid>(&form);
+  if (is_matched(words)) result["temperature"] = ellipsoid->temperature;
   if (words.count("curve") > 0) {
-    const auto curves = curves_over_gamma(kind, to_number(word_or(words, "gamma", "4")));
-    result["curves"] = json_of(curves);
-    write_curves(words.at("curve"), kind, curves);
+    const auto curves = ellipsoid
+                            ? curves_over_temperature(ellipsoid->dim)
+                            : curves_over_gamma(kind, to_number(word_or(words, "gamma", "4")));
+    result["curves"] = json_of(kind, curves);
+    write_svg(words.at("curve"), picture_of(kind, curves));
   }
   if (verb.common.json) {
     print_json(result);
     return 0;
   }
   fmt::print("concentration      {:.6g}\neffective fraction {:.6g}\n", S, S * S);
+  if (is_matched(words)) fmt::print("temperature        {:.6g}\n", ellipsoid->temperature);
   if (finite) fmt::print("effective keys     {:.6g}\n", finite->effective);
   if (simulated) {
     fmt::print("simulated          {:.6g} ± {:.2g}\n", simulated->concentration,

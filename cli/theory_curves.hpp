@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// S over gamma, one curve for each beta, as numbers and as an SVG that reads in light and dark.
+// The curves of foci theory: S over gamma, one for each beta, or under the keys' covariance over the
+// temperature, one for each distance of the query. As numbers and as a picture.
 #pragma once
 
+#include "cli/charts.hpp"
 #include "cli/mechanism.hpp"
 
 #include <string>
@@ -9,16 +11,19 @@
 
 namespace foci::cli {
 
-struct GammaCurve {
-  double beta = 0;
-  std::vector<double> gammas = {}, concentrations = {};
+struct Curve {
+  double of = 0;  ///< beta, or the squared distance
+  std::vector<double> at = {}, concentrations = {};
 };
 
-/// softmax does not look at beta: it has one curve. Gammas go from near 0 to `most`.
-std::vector<GammaCurve> curves_over_gamma(const std::string& weighting, double most);
-Json json_of(const std::vector<GammaCurve>& curves);
-/// Throws FileError.
-void write_curves(const std::string& path, const std::string& weighting,
-                  const std::vector<GammaCurve>& curves);
+/// `kind` is softmax (which does not look at beta and has one curve), identity or relu2. Gammas go
+/// from near 0 to `most`.
+std::vector<Curve> curves_over_gamma(const std::string& kind, double most);
+/// Temperatures from 1/10 to 1000.
+std::vector<Curve> curves_over_temperature(std::int64_t dim);
+
+/// Each with beta and gamma, or distance2 and temperature, and concentration.
+Json json_of(const std::string& kind, const std::vector<Curve>& curves);
+Picture picture_of(const std::string& kind, const std::vector<Curve>& curves);
 
 }  // namespace foci::cli

@@ -43,14 +43,20 @@ struct Chart {
   std::vector<Series> series = {};
 };
 
-struct Fact {
+/// What is worth quoting: a row for each thing compared, a column for each measure.
+struct Row {
   std::string name;
-  Estimate value;
+  std::vector<Estimate> values;
+};
+struct Table {
+  std::string compared;  ///< heading of the names
+  std::vector<std::string> columns = {};
+  std::vector<Row> rows = {};
 };
 
 struct Result {
   std::vector<Chart> charts;
-  std::vector<Fact> facts;  ///< what is worth quoting
+  Table table;
 };
 
 /// Nadaraya-Watson regression, which attention is, of a function that varies in two coordinates.
@@ -89,7 +95,7 @@ struct Weights {
   static constexpr std::string_view asks =
       "How do the weights over correlated keys spread, under dot, a diagonal and a full metric, "
       "and what do the closed forms say?";
-  std::int64_t dim = 16, keys = 1024, runs = 8;
+  std::int64_t dim = 16, keys = 512, runs = 8;
 };
 
 /// The inverse covariance of correlated keys against the true one.

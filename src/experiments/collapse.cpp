@@ -24,7 +24,7 @@ constexpr std::array<const char*, 7> arms = {"dot",
                                              "jacobian",
                                              "key-covariance",
                                              "key-covariance, scale auto"};
-constexpr std::array<double, 7> scales = {0.125, 0.25, 0.5, 1, 2, 4, 8};  // times dot's own
+constexpr std::array<double, 8> scales = {0.25, 0.5, 0.7, 1, 1.4, 2, 4, 8};  // times dot's own
 
 /// One geometry, or dot at a scale.
 struct Arm {
@@ -174,7 +174,9 @@ Result run(const Collapse& of, const Setting& in) {
     hotter.y.push_back(dots.back().residual.means().back());
   }
   against.series.push_back(hotter);
-  Result result;
+  Result result{
+      {},
+      {"metric", {"entropy / ln N", "rank-1 residual at the end", "over dot's at that entropy"}}};
   for (std::size_t g = 0; g < arms.size(); ++g) {
     const Courses bare = courses(of, {g}, Block::alone, in);
     const Courses full = courses(of, {g}, Block::residual, in);
@@ -184,11 +186,8 @@ Result run(const Collapse& of, const Setting& in) {
     cosines.series.push_back({arms[g], Kind::measured, numbered(of.layers), full.cosine.means()});
     const Estimate entropy = full.entropy.means()[0], last = full.residual.means().back();
     against.series.push_back({arms[g], Kind::measured, {entropy.value}, {last}});
-    const std::string name = std::string(", ") + arms[g];
-    result.facts.push_back({"mean entropy / ln N" + name, entropy});
-    result.facts.push_back({"rank-1 residual at the end" + name, last});
-    result.facts.push_back(
-        {"over dot's at the same entropy" + name, beside_dot(full, dots, of.runs)});
+    const Estimate beside = g == 0 ? Estimate{1, 0} : beside_dot(full, dots, of.runs);
+    result.table.rows.push_back({arms[g], {entropy, last, beside}});
   }
   result.charts = {alone, block, cosines, against};
   return result;

@@ -18,6 +18,7 @@ namespace {
 constexpr double correlation = 0.7, momentum = 0.99;
 constexpr std::int64_t queries = 16, along = 512, batch = 32, batches = 512;
 constexpr std::array<double, 7> ratios = {0.25, 0.5, 1, 2, 4, 8, 16};  // n/D
+constexpr std::size_t half = 1, most = 6;                              // of them
 constexpr std::array<const char*, 4> shrinkages = {"ridge 1e-6", "ridge 0.01", "ridge 0.1",
                                                    "prior D"};
 constexpr std::array<std::int64_t, 3> periods = {16, 64, 256};
@@ -137,9 +138,7 @@ std::vector<Samples> room(std::size_t series, std::size_t points, std::int64_t r
 }
 
 Series series(const char* name, Vector x, const Samples& of) {
-  std::vector<Estimate> means = of.means();
-  means.resize(x.size());
-  return {name, Kind::measured, std::move(x), std::move(means)};
+  return {name, Kind::measured, std::move(x), of.means()};
 }
 
 }  // namespace
@@ -162,17 +161,19 @@ Result run(const Covariance& of, const Setting& in) {
   Chart conditions{"conditioning", ratio, logarithmic("condition number")};
   Chart errors{"accuracy", ratio, error};
   Chart effective{"focus, scale 1/√D", ratio, linear("effective keys, as a share")};
-  Result result;
+  Result result{
+      {},
+      {"shrinkage",
+       {"error, n/D = 1/2", "error, n/D = 16", "condition, n/D = 1/2", "condition, n/D = 16"}}};
   for (std::size_t how = 0; how < shrinkages.size(); ++how) {
     const Vector x(ratios.begin(), ratios.end());
     conditions.series.push_back(series(shrinkages[how], x, health.condition[how]));
     errors.series.push_back(series(shrinkages[how], x, health.error[how]));
     effective.series.push_back(series(shrinkages[how], x, health.effective[how]));
-    for (const std::size_t point : {1, 6}) {
-      result.facts.push_back(
-          {std::string("error at n/D = ") + (point == 1 ? "1/2" : "16") + ", " + shrinkages[how],
-           errors.series[how].y[point]});
-    }
+    const auto at = [&](const Chart& chart, std::size_t p) { return chart.series[how].y[p]; };
+    result.table.rows.push_back(
+        {shrinkages[how],
+         {at(errors, half), at(errors, most), at(conditions, half), at(conditions, most)}});
   }
   const Matrix L = correlated_factor(of.dim, correlation);
   const double truth = condition(product_transposed(L, L));
@@ -180,10 +181,15 @@ Result run(const Covariance& of, const Setting& in) {
       {"the true metric", Kind::closed, {ratios.front(), ratios.back()}, {{truth, 0}, {truth, 0}}});
   Chart staleness{"along a causal sequence, prior D", linear("position"), error};
   for (std::size_t p = 0; p < periods.size(); ++p) {
-    Vector x;
-    for (std::int64_t at = 0; at < along; at += periods[p]) x.push_back(double(at));
-    const std::string name = "period " + std::to_string(periods[p]);
-    staleness.series.push_back(series(name.c_str(), x, prefix[p]));
+    Series steps{.name = "period " + std::to_string(periods[p])};
+    const std::vector<Estimate> errors_of = prefix[p].means();
+    for (std::int64_t chunk = 0; chunk * periods[p] < along; ++chunk) {
+      for (const std::int64_t at : {chunk * periods[p], (chunk + 1) * periods[p] - 1}) {
+        steps.x.push_back(double(at));
+        steps.y.push_back(errors_of[std::size_t(chunk)]);
+      }
+    }
+    staleness.series.push_back(steps);
   }
   Chart starts{"average over batches of 32, momentum 0.99", logarithmic("batches seen"), error};
   for (std::size_t how = 0; how < begins.size(); ++how) {

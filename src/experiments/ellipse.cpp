@@ -12,14 +12,14 @@
 namespace foci::experiments {
 namespace {
 
-constexpr std::int64_t queries = 24, scales = 10;
+constexpr std::int64_t queries = 24, scales = 19;
 constexpr std::array<double, 5> levels = {0, 0.1, 0.2, 0.4,
                                           0.8};  // of noise; then the one asked for
 constexpr std::size_t columns = levels.size() + 1;
 constexpr std::array<const char*, 5> arms = {"sphere (dot)", "true variability",
                                              "estimated (jacobian)", "random", "flat"};
 
-double scale_at(std::int64_t k) { return 0.25 * std::pow(2.0, double(k)); }
+double scale_at(std::int64_t k) { return 0.25 * std::pow(2.0, double(k) / 2); }
 
 double function(std::span<const double> x) {
   return std::sin(2 * x[0]) + (x.size() > 1 ? std::sin(2 * x[1]) / 2 : 0);
@@ -192,7 +192,7 @@ void add(std::vector<Chart>& charts, std::size_t chart, std::size_t arm, double 
 }  // namespace
 
 Result run(const Ellipse& of, const Setting& in) {
-  Result result{empty_charts(of), {}};
+  Result result{empty_charts(of), {"neighbourhood", {"squared error", "of it variance"}}};
   std::vector<std::int64_t> dims = {1, 2, 4, 8, 16};
   if (std::find(dims.begin(), dims.end(), of.dim) == dims.end()) dims.push_back(of.dim);
   std::sort(dims.begin(), dims.end());
@@ -205,8 +205,7 @@ Result run(const Ellipse& of, const Setting& in) {
       const Judged at = best(all, arm, columns - 1, world.truth());
       add(result.charts, 2, arm, double(D), at);
       if (!here) continue;
-      result.facts.push_back({std::string("squared error, ") + arms[arm], at.error});
-      result.facts.push_back({std::string("variance, ") + arms[arm], at.variance});
+      result.table.rows.push_back({arms[arm], {at.error, at.variance}});
       for (std::int64_t k = 0; k < scales; ++k)
         add(result.charts, 0, arm, scale_at(k), judge(all.at(arm, k, columns - 1), world.truth()));
       for (std::size_t c = 0; c < levels.size(); ++c)

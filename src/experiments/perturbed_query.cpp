@@ -251,30 +251,33 @@ Result run(const PerturbedQuery& of, const Setting& in) {
     straight.y.push_back({R / 4, 0});
   }
   moved.series = {bound, straight};
-  Result result;
-  Fact violations{"violations found", {}}, tried{"choices tried", {}};
+  Result result{{},
+                {"metric",
+                 {"choices tried", "violations", "largest share of the bound",
+                  "of the bound by norms", "at random"}}};
   for (std::size_t g = 0; g < geometries.size(); ++g) {
     const std::string name = geometries[g];
     Series largest{"largest found, " + name, Kind::extreme}, random{"random, " + name}, of_bound;
-    double most = 0, most_of_norms = 0;
+    double tried = 0, violations = 0, most = 0, most_by_norms = 0;
+    Vector shares;
     for (std::size_t r = 0; r < drifts.size(); ++r) {
       const Cell& cell = cells[g * drifts.size() + r];
       for (Series* series : {&largest, &random}) series->x.push_back(drifts[r]);
       largest.y.push_back({cell.largest.moved, 0});
       random.y.push_back(mean_of(cell.random));
       of_bound.y.push_back({cell.largest.to_bound, 0});
+      tried += double(cell.tried);
+      violations += double(cell.violations);
       most = std::max(most, cell.largest.to_bound);
-      most_of_norms = std::max(most_of_norms, cell.largest.to_norms);
-      violations.value.value += double(cell.violations);
-      tried.value.value += double(cell.tried);
+      most_by_norms = std::max(most_by_norms, cell.largest.to_norms);
+      shares.insert(shares.end(), cell.random.begin(), cell.random.end());
     }
     moved.series.push_back(largest);
     share.series.push_back({largest.name, Kind::extreme, largest.x, of_bound.y});
     share.series.push_back(random);
-    result.facts.push_back({"largest share of tanh(R/4), " + name, {most, 0}});
-    result.facts.push_back({"largest share of the bound by norms, " + name, {most_of_norms, 0}});
+    result.table.rows.push_back(
+        {name, {{tried, 0}, {violations, 0}, {most, 0}, {most_by_norms, 0}, mean_of(shares)}});
   }
-  result.facts.insert(result.facts.begin(), {tried, violations});
   result.charts = {moved, share};
   return result;
 }

@@ -15,7 +15,7 @@ namespace foci::experiments {
 namespace {
 
 constexpr std::array<std::int64_t, 6> tokens = {8, 16, 32, 64, 128, 256};
-constexpr std::array<double, 6> noises = {0, 0.03, 0.1, 0.3, 1, 3};
+constexpr std::array<double, 6> noises = {0.01, 0.03, 0.1, 0.3, 1, 3};
 constexpr std::array<double, 6> changes = {0.01, 0.03, 0.1, 0.3, 1, 3};
 constexpr double usual_change = 0.3;
 constexpr std::array<const char*, 5> arms = {"layer-change, own coordinate", "layer-change, mixed",
@@ -115,7 +115,7 @@ struct Sweep {
 std::vector<Sweep> sweeps(const Recovery& of) {
   std::vector<Sweep> made(3);
   made[0].x = logarithmic("tokens");
-  made[1].x = linear("noise of the values");
+  made[1].x = logarithmic("noise of the values");
   made[2].x = logarithmic("change: step between the layers");
   for (const std::int64_t n : tokens) {
     made[0].at.push_back(double(n));
@@ -154,7 +154,7 @@ Agreement measure(const Recovery& of, const Setting& in, std::size_t arm,
 }  // namespace
 
 Result run(const Recovery& of, const Setting& in) {
-  Result result;
+  Result result{{}, {"estimate, function", {"rank correlation", "cosine"}}};
   std::vector<Chart> below;  // the cosines
   std::uint64_t purpose = 0;
   for (const Sweep& sweep : sweeps(of)) {
@@ -172,8 +172,7 @@ Result run(const Recovery& of, const Setting& in) {
   const std::vector<Place> usual = {{of.keys, of.noise, usual_change}};
   for (std::size_t arm = 0; arm < arms.size(); ++arm) {
     const Agreement found = measure(of, in, arm, usual, ++purpose);
-    result.facts.push_back({std::string("rank correlation, ") + arms[arm], found.rank.means()[0]});
-    result.facts.push_back({std::string("cosine, ") + arms[arm], found.cosine.means()[0]});
+    result.table.rows.push_back({arms[arm], {found.rank.means()[0], found.cosine.means()[0]}});
   }
   return result;
 }

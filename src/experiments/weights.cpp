@@ -136,11 +136,10 @@ void add(Chart& chart, const Pairs& pairs, const Xs& xs) {
   for (std::size_t arm = 0; arm < arms.size(); ++arm) {
     const Vector x(xs.begin(), xs.end());
     chart.series.push_back({arms[arm], Kind::measured, x, pairs[arm].measured.means()});
-    if (chart.y.spacing == Spacing::logarithmic || arm < 2) {
-      std::vector<Estimate> closed = pairs[arm].closed.means();
-      for (Estimate& y : closed) y.standard_error = 0;  // on the same queries
-      chart.series.push_back({arms[arm], Kind::closed, x, closed});
-    }
+    std::vector<Estimate> closed = pairs[arm].closed.means();
+    if (closed.back().value == 0) continue;           // there is none
+    for (Estimate& y : closed) y.standard_error = 0;  // on the same queries
+    chart.series.push_back({arms[arm], Kind::closed, x, closed});
   }
 }
 
@@ -164,20 +163,18 @@ Result run(const Weights& of, const Setting& in) {
     const std::int64_t sorted = std::min(of.keys, most_sorted);
     sort_weights(by_share, Draw(normal, sorted, of.dim, usual_correlation), run);
   });
-  const Axis keys = logarithmic("effective keys");
   Chart share{"correlation 0.7", logarithmic("heaviest keys, as a share of all"),
               linear("share of the weight they hold")};
-  Chart count{"correlation 0.7", logarithmic("keys"), keys};
+  Chart count{"correlation 0.7", logarithmic("keys"), logarithmic("effective keys")};
   Chart correlation{std::to_string(of.keys) + " keys",
-                    linear("correlation of neighbouring coordinates"), keys};
+                    linear("correlation of neighbouring coordinates"), linear("effective keys")};
   add(share, by_share, heaviest);
   add(count, by_count, counts);
   add(correlation, by_correlation, correlations);
-  Result result{{share, count, correlation}, {}};
+  Result result{{share, count, correlation}, {"metric", {"effective keys", "by the closed form"}}};
   for (std::size_t arm = 0; arm < arms.size(); ++arm) {
-    const std::string name = std::string(", ") + arms[arm];
-    result.facts.push_back({"effective keys" + name, usual[arm].measured.means()[0]});
-    result.facts.push_back({"by the closed form" + name, {usual[arm].closed.means()[0].value, 0}});
+    const Estimate closed{usual[arm].closed.means()[0].value, 0};
+    result.table.rows.push_back({arms[arm], {usual[arm].measured.means()[0], closed}});
   }
   return result;
 }
