@@ -27,6 +27,7 @@ VerbPage generate_page();
 VerbPage train_page();
 VerbPage eval_page();
 VerbPage attack_page();
+VerbPage measure_page();
 
 /// The tasks of train that have a flag, and whether this one does.
 std::vector<std::string> tasks_with(std::string_view flag);

@@ -348,6 +348,15 @@ Attack attack_of(const Called& called) {
   return {.common = common_of(called.words), .run = called.word, .words = called.words};
 }
 
+Measure measure_of(const Called& called) {
+  if (called.word.empty()) {
+    throw Misuse("measure needs a run, a language model or a file of tensors",
+                 "for instance foci measure runs/a");
+  }
+  for (const char* flag : {"batch", "top"}) size_of_flag(called.words, flag, 1);
+  return {.common = common_of(called.words), .subject = called.word, .words = called.words};
+}
+
 Verb completion_of(const std::string& word) {
   const auto shells = choices(find_verb("completion")->word);
   if (std::find(shells.begin(), shells.end(), word) != shells.end()) return Completion{word};
@@ -386,6 +395,7 @@ Verb parse(const std::vector<std::string>& arguments) {
   if (called.verb == "train") return WithTorch{train_of(called), arguments};
   if (called.verb == "eval") return WithTorch{eval_of(called), arguments};
   if (called.verb == "attack") return WithTorch{attack_of(called), arguments};
+  if (called.verb == "measure") return WithTorch{measure_of(called), arguments};
   if (called.verb == "completion") return completion_of(called.word);
   if (called.verb == "manual") return Manual{};
   if (called.verb == "help") return help_of(called.word);

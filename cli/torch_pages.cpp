@@ -9,6 +9,7 @@ namespace {
 constexpr std::string_view text_group = "The text";
 constexpr std::string_view attack_group = "The attack";
 constexpr std::string_view subject_group = "What is attacked";
+constexpr std::string_view measured_group = "What is measured";
 
 Flags attack_flags() {
   return {
@@ -111,6 +112,55 @@ VerbPage attack_page() {
            "sheet.png, clean, adversarial and 16 times the difference. journal/ holds what every "
            "batch found, so that a kill at any moment costs one batch.",
            "A number that deserves doubt carries a flag with what it means and what to do."}};
+}
+
+VerbPage measure_page() {
+  return {
+      "measure",
+      "Says whether attention concentrates, whether tokens collapse, and whether the metric is "
+      "well, layer by layer.",
+      {{"a run, its tables", "foci measure runs/a"},
+       {"two runs side by side, each head for itself",
+        "foci measure runs/a --beside runs/dot --per head"},
+       {"how the metric moves while it trains", "foci measure runs/a --checkpoints"},
+       {"others' weights under another metric",
+        "foci measure stories260K.bin --text story.txt --metric layer-change"},
+       {"the tensors of one call, for a program",
+        "foci measure layer5.safetensors --metric key-covariance --json"}},
+      together({{{"samples", "COUNT", "1000", measured_group,
+                  "images, sequences or windows of a text, evenly over the set; 0: all of them"},
+                 {"closely", "COUNT", "16", measured_group,
+                  "samples whose weights are formed too, for distance, top-k mass, head "
+                  "distance and rollout, and whose spectra are taken; 0: none"},
+                 {"top", "COUNT", "10", measured_group, "keys of the top-k mass"},
+                 {"what", "KEY", "all", measured_group,
+                  "tables and Records, with commas: attention, tokens, metric"},
+                 {"per", "layer|head|query", "layer", measured_group,
+                  "rows of the table of attention; query: numbers for each query in "
+                  "measure.json"},
+                 {"beside", "KEY", "", measured_group, "more runs, with commas"},
+                 {"checkpoints", "", "", measured_group,
+                  "every checkpoint that the run kept, and how the metric moves between them"},
+                 {"data", "FILE", "the run's", measured_group, "another set"},
+                 {"split", "train|valid|test", "the run's", measured_group, "of the set"},
+                 {"ema", "", "", measured_group, "the average of the weights"},
+                 {"text", "FILE", "", measured_group, "what a language model's file goes over"},
+                 {"tokenizer", "FILE", "beside the model", measured_group,
+                  "llama2.c's tokenizer.bin, or a folder with GPT-2's files"},
+                 {"batch", "COUNT", "50", running_group, "samples at once"},
+                 {"out", "FILE", "RUN/measure", output_group,
+                  "the folder of measure.json; without a run it is not written otherwise"}},
+                metric_flags(),
+                weighting_flags(),
+                common_flags()}),
+      "SUBJECT",
+      "the folder of a run, llama2.c's .bin, GPT-2's folder, or a safetensors file with q, k, v",
+      {"Every number is a mean over samples with its standard error and their count. Row "
+       "statistics and the likeness of tokens are of all samples, the rest of the first "
+       "--closely ones. docs/measure.md has every formula, and what is given where there is "
+       "nothing to divide by.",
+       "Mechanism flags are for files: a run has its own. Of a run the Records go to its "
+       "records.jsonl."}};
 }
 
 }  // namespace foci::cli

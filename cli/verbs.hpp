@@ -141,9 +141,15 @@ struct Attack {
   Words words;
 };
 
+struct Measure {
+  Common common;
+  std::string subject;  ///< a run, a language model, or a file of tensors
+  Words words;
+};
+
 /// Verbs that need torch: `foci` hands its arguments to `foci-torch`, which runs them.
 struct WithTorch {
-  std::variant<Models, Generate, Train, Eval, Attack> verb;
+  std::variant<Models, Generate, Train, Eval, Attack, Measure> verb;
   std::vector<std::string> arguments;
 };
 

@@ -11,5 +11,6 @@ int run_torch(const Generate& verb);
 int run_torch(const Train& verb);
 int run_torch(const Eval& verb);
 int run_torch(const Attack& verb);
+int run_torch(const Measure& verb);
 
 }  // namespace foci::cli

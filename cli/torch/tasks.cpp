@@ -211,14 +211,50 @@ std::string segment_text(const Scores& scores) {
                      100 * scores.at("mean_accuracy"));
 }
 
+/// The passes, and what they go over.
+template <class Kept>
+train::Passes keeping(std::shared_ptr<Kept> kept, train::Passes passes) {
+  passes.run = [kept, run = std::move(passes.run)](std::span<const std::int64_t> which) {
+    run(which);
+  };
+  return passes;
+}
+
+train::Passes look_at_images(const Asked& asked, const Json& data, const std::string& weights) {
+  const train::ImageTraining training = image_training(asked.words, asked.common);
+  return train::passes_of(training.model, weights, facts_in(asked.run, data),
+                          judged_images(asked.words), training.input);
+}
+
+train::Passes look_at_text(const Asked& asked, const Json& data, const std::string& weights) {
+  const train::Tokenizer tokenizer = tokenizer_of(asked.run, {"text", asked.words, data});
+  const auto text = std::make_shared<const train::TokenText>(open_text(tokenizer, asked.words));
+  return keeping(
+      text, train::passes_of(text_training(asked.words, asked.common), weights, tokenizer, *text));
+}
+
+train::Passes look_at_sequences(const Asked& asked, const Json& data, const std::string& weights) {
+  const train::SequenceFacts facts = sequence_facts_of(asked, data);
+  const auto set = std::make_shared<const train::SequenceSet>(train::open_sequences(
+      data_folder(asked.words.at("data")), split_of(asked.words.at("split")), facts));
+  return keeping(
+      set, train::passes_of(sequence_training(asked.words, asked.common), weights, facts, *set));
+}
+
+train::Passes look_at_segments(const Asked& asked, const Json& data, const std::string& weights) {
+  return train::passes_of(segment_training(asked.words, asked.common), weights,
+                          facts_in(asked.run, data), judged_images(asked.words));
+}
+
 }  // namespace
 
 const TaskKind& task_of(std::string_view name) {
   static constexpr TaskKind tasks[] = {
-      {"images", "images", open_image_job, judge_images, image_text},
-      {"text", "tokens", open_text_job, judge_text, perplexity_text},
-      {"sequences", "sequences", open_sequence_job, judge_sequences, accuracy_text},
-      {"segments", "images", open_segment_job, judge_segments, segment_text},
+      {"images", "images", open_image_job, judge_images, image_text, look_at_images},
+      {"text", "tokens", open_text_job, judge_text, perplexity_text, look_at_text},
+      {"sequences", "sequences", open_sequence_job, judge_sequences, accuracy_text,
+       look_at_sequences},
+      {"segments", "images", open_segment_job, judge_segments, segment_text, look_at_segments},
   };
   return *std::find_if(std::begin(tasks), std::end(tasks),
                        [&](const TaskKind& task) { return task.name == name; });

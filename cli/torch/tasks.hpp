@@ -4,6 +4,8 @@
 
 #include "cli/torch/run_folder.hpp"
 
+#include <foci/passes.hpp>
+
 #include <functional>
 #include <string>
 #include <string_view>
@@ -31,6 +33,8 @@ struct TaskKind {
   /// The weights over a whole split; `data` as config.json has it.
   train::Scores (*judge)(const Asked& asked, const Json& data, const std::string& weights);
   std::string (*text)(const train::Scores& scores);  ///< in one line
+  /// The same weights going over samples of the split, for whoever looks inside.
+  train::Passes (*passes)(const Asked& asked, const Json& data, const std::string& weights);
 };
 /// By its name, which has been checked.
 const TaskKind& task_of(std::string_view name);

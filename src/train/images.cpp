@@ -2,6 +2,7 @@
 // A vision transformer learns classes of images, and is judged by them.
 #include <foci/classify.hpp>
 #include <foci/models.hpp>
+#include <foci/passes.hpp>
 #include <foci/train.hpp>
 
 #include "train/begin.hpp"
@@ -13,6 +14,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/topk.h>
 
 #include <fmt/core.h>
@@ -139,6 +141,33 @@ Scores evaluate_images(const ImageModel& model, const std::string& weights, cons
   Scores scores = judge(vit, *judged_batches(set, facts, vit->options().image, input), device);
   scores["count"] = double(set.size());
   return scores;
+}
+
+Passes passes_of(const ImageModel& model, const std::string& weights, const ImageFacts& facts,
+                 const data::ImageSet& set, const ImageInput& input) {
+  check_labels(set, facts);
+  const at::Device device = device_of(input.place);
+  models::Vit vit(vit_options(model, facts));
+  nn::load_weights(*vit, weights);
+  vit->to(device);
+  vit->eval();
+  const std::int64_t size = vit->options().image, side = size / vit->options().patch;
+  data::ImagePlan plan;
+  plan.size = int(size);
+  plan.crop_share = input.crop_share;
+  plan.mean = facts.mean;
+  plan.deviation = facts.deviation;
+  const auto run = [=](std::span<const std::int64_t> which) mutable {
+    const at::NoGradGuard without;
+    const at::Tensor batch = at::empty({std::int64_t(which.size()), facts.channels, size, size});
+    auto* to = batch.data_ptr<float>();
+    for (const std::int64_t sample : which) {
+      data::prepare_evaluation(to, checked_image(set, sample, facts), plan);
+      to += facts.channels * size * size;
+    }
+    vit->tokens(batch.to(device));
+  };
+  return {set.size(), run, {{1, side, side}}};
 }
 
 }  // namespace foci::train

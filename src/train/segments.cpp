@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Segmenter learns the classes of pixels from windows, and is judged by whole images.
 #include <foci/models.hpp>
+#include <foci/passes.hpp>
 #include <foci/train.hpp>
 #include <foci/train_segments.hpp>
 
@@ -10,8 +11,10 @@
 
 #include <foci/error.hpp>
 
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/upsample_bilinear2d.h>
 
 #include <fmt/core.h>
@@ -120,6 +123,35 @@ Scores evaluate_segments(const SegmentTraining& training, const std::string& wei
   Scores scores = judge(model, set, facts, training, device);
   scores["count"] = double(set.size());
   return scores;
+}
+
+Passes passes_of(const SegmentTraining& training, const std::string& weights,
+                 const ImageFacts& facts, const data::ImageSet& set) {
+  const at::Device device = device_of(training.place);
+  models::Segmenter model(options_of(training.model, facts));
+  nn::load_weights(*model, weights);
+  model->to(device);
+  model->eval();
+  const models::VitOptions& o = model->options().encoder;
+  const std::int64_t size = o.image, side = o.image / o.patch;
+  const auto run = [=](std::span<const std::int64_t> which) mutable {
+    const at::NoGradGuard without;
+    std::vector<at::Tensor> windows;
+    for (const std::int64_t sample : which) {
+      JudgedImage image = judged_image(set, sample, facts, training.shorter);
+      const at::Tensor values =
+          at::from_blob(image.values.data(), {facts.channels, image.height, image.width});
+      const std::int64_t height = std::max(image.height, size), width = std::max(image.width, size);
+      const at::Tensor filled =
+          at::constant_pad_nd(values, {0, width - image.width, 0, height - image.height});
+      windows.push_back(
+          filled.narrow(1, (height - size) / 2, size).narrow(2, (width - size) / 2, size).clone());
+    }
+    model->masks(at::stack(windows).to(device));
+  };
+  std::vector<Standing> standing(std::size_t(o.depth), Standing{1, side, side});
+  standing.push_back({0, side, side});  // the decoder: patches, then a token for each class
+  return {set.size(), run, standing};
 }
 
 }  // namespace foci::train

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A classifier of sequences learns from batches that are filled up to their longest sample.
 #include <foci/models.hpp>
+#include <foci/passes.hpp>
 #include <foci/train.hpp>
 #include <foci/train_sequences.hpp>
 
@@ -158,6 +159,22 @@ Scores evaluate_sequences(const SequenceTraining& training, const std::string& w
   Scores scores = judge(model, set, training.batch, device);
   scores["count"] = double(set.samples.size());
   return scores;
+}
+
+Passes passes_of(const SequenceTraining& training, const std::string& weights,
+                 const SequenceFacts& facts, const SequenceSet& set) {
+  const at::Device device = device_of(training.place);
+  models::Sequence model(options_of(training.model, facts));
+  nn::load_weights(*model, weights);
+  model->to(device);
+  model->eval();
+  const SequenceSet* from = &set;
+  const auto run = [=](std::span<const std::int64_t> which) mutable {
+    const at::NoGradGuard without;
+    const Padded batch = padded(*from, which, model->options(), device);
+    model->forward(batch.x, batch.lengths);
+  };
+  return {std::int64_t(set.samples.size()), run, {}};
 }
 
 }  // namespace foci::train

@@ -2,6 +2,7 @@
 // A language model learns to foresee the tokens of a text. Where an epoch's windows begin and their
 // order hang on the seed and the epoch, so a run that is resumed meets the same ones.
 #include <foci/language.hpp>
+#include <foci/passes.hpp>
 #include <foci/train.hpp>
 #include <foci/train_text.hpp>
 
@@ -167,6 +168,38 @@ models::Language open_language(const TextModel& model, std::int64_t vocabulary,
   models::Language language(options_of(model, vocabulary));
   nn::load_weights(*language, weights);
   return language;
+}
+
+Passes passes_of(std::shared_ptr<models::Language> model, std::span<const std::int32_t> tokens) {
+  const auto size = std::int64_t(tokens.size());
+  const std::int64_t window = std::min((*model)->options().context, size);
+  const std::int64_t vocabulary = (*model)->options().vocabulary;
+  if (size < 1) throw InvalidArgument("a text of no tokens; it needs one at least");
+  (*model)->eval();
+  const auto run = [=](std::span<const std::int64_t> which) {
+    const at::NoGradGuard without;
+    const at::Tensor rows = at::empty({std::int64_t(which.size()), window}, at::kLong);
+    auto* to = rows.data_ptr<std::int64_t>();
+    for (const std::int64_t sample : which) {
+      for (const std::int32_t token :
+           tokens.subspan(std::size_t(sample * window), std::size_t(window))) {
+        if (token < 0 || token >= vocabulary)
+          throw InvalidArgument(fmt::format("token {} of a vocabulary of {}", token, vocabulary));
+        *to++ = token;
+      }
+    }
+    (*model)->states(rows.to((*model)->embed->weight.device()));
+  };
+  return {size / window, run, {}};
+}
+
+Passes passes_of(const TextTraining& training, const std::string& weights,
+                 const Tokenizer& tokenizer, const TokenText& text) {
+  const at::Device device = device_of(training.place);
+  const auto model =
+      std::make_shared<models::Language>(open_language(training.model, tokenizer.size(), weights));
+  (*model)->to(device);
+  return passes_of(model, text.tokens);
 }
 
 }  // namespace foci::train

@@ -130,8 +130,8 @@ TEST(Completion, BashParsesAndCompletes) {
   EXPECT_EQ(run_shell(program + " completion bash | bash -n").status, 0);
   EXPECT_EQ(offered("foci atte", 1), "attend\n");
   EXPECT_EQ(offered("foci \"\"", 1),
-            "info attend check bench compare theory data models generate train eval attack convert "
-            "corrupt "
+            "info attend check bench compare theory data models generate train eval attack measure "
+            "convert corrupt "
             "completion help --help "
             "--version\n");
   EXPECT_EQ(offered("foci attend --metric-", 2), "--metric-grad\n");

@@ -51,6 +51,7 @@ inline const std::map<std::string, std::string> header_layers = {
     {"classify", "train"},
     {"classifier", "train"},
     {"train_text", "train"},
+    {"passes", "train"},
     {"train_sequences", "train"},
     {"train_segments", "train"},
 };
