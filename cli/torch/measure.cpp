@@ -91,7 +91,9 @@ void write_text(const std::string& folder, const std::string& text) {
 std::vector<Record> kept_records(const Measure& verb, const Found& found, const MeasurePlan& plan) {
   const Measured& what = *found.what;
   if (what.run.empty()) return {};
-  const std::vector<NamedValue> values = values_of(found, plan);
+  std::vector<NamedValue> values = values_of(found, plan);
+  // A checkpoint that is not the last one says so.
+  for (NamedValue& one : values) one.name += what.name.substr(what.run.size());
   train::Scores scores;
   for (const NamedValue& one : values) scores[one.name] = one.value.mean;
   const std::string machine = verb.common.cuda ? gpu_machine_text() : machine_text();

@@ -232,15 +232,13 @@ MeasurePlan measure_plan(const Words& words, const Common& common) {
 }
 
 void print_tables(const Found& found, const MeasurePlan& plan) {
+  const bool tokens = plan.tokens && has_tokens(found.report);
   if (plan.attention) print_attention(found.report, plan);
-  if (plan.tokens && has_tokens(found.report)) {
-    fmt::print("\n");
-    print_tokens(found.report);
-  }
-  if (plan.metric && has_metric(found.report)) {
-    fmt::print("\n");
-    print_metric(found);
-  }
+  if (tokens && plan.attention) fmt::print("\n");
+  if (tokens) print_tokens(found.report);
+  if (!plan.metric || !has_metric(found.report)) return;
+  if (tokens || plan.attention) fmt::print("\n");
+  print_metric(found);
 }
 
 void print_beside(const std::vector<Found>& found) {
