@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/torch/attention_view.hpp"
+
+#include <foci/error.hpp>
+
+#include <ATen/core/grad_mode.h>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <variant>
+
+namespace foci::cli {
+namespace {
+
+constexpr std::int64_t most_rolled = 1024;
+
+Numbers numbers_of(const at::Tensor& x) {
+  const at::Tensor wide = x.to(at::kCPU, at::kDouble).contiguous();
+  const double* first = wide.data_ptr<double>();
+  return {first, first + wide.numel()};
+}
+
+bool full_metric(const Metric& metric) {
+  const auto* given = std::get_if<Given>(&metric);
+  return std::holds_alternative<KeyCovariance>(metric) ||
+         (given != nullptr && given->extent == Extent::full);
+}
+
+Form form_in(const Metric& metric) {
+  if (full_metric(metric)) return Form::distance;
+  return std::visit(
+      [](const auto& m) {
+        if constexpr (requires { m.form; }) return m.form;
+        return Form::product;
+      },
+      metric);
+}
+
+/// (D) or (D,D) of one head and query; empty for dot.
+Numbers metric_in(const nn::Seen& call, std::int64_t head, std::int64_t query) {
+  const at::Tensor metric =
+      std::holds_alternative<Given>(call.how.metric) ? call.extras.metric : call.statistics.metric;
+  if (!metric.defined() || metric.numel() == 0) return {};
+  at::Tensor own = metric[0][head * metric.size(1) / call.q.size(1)];
+  if (!full_metric(call.how.metric)) return numbers_of(own[own.size(0) == 1 ? 0 : query]);
+  if (own.dim() == 3) {  // a P for each chunk of the prefix
+    const auto* estimate = std::get_if<KeyCovariance>(&call.how.metric);
+    const std::int64_t place = query + call.k.size(2) - call.q.size(2);
+    const std::int64_t chunk = estimate == nullptr ? 0 : place / estimate->period;
+    own = own[std::clamp<std::int64_t>(chunk, 0, own.size(0) - 1)];
+  }
+  return numbers_of(own);
+}
+
+nn::Seen under_dot(const nn::Seen& call) {
+  nn::Seen plain = call;
+  plain.how.metric = Dot{};
+  plain.how.scale = {};
+  plain.extras.metric = at::Tensor();
+  plain.statistics.metric = at::Tensor();
+  return plain;
+}
+
+}  // namespace
+
+AttentionView::AttentionView(const std::function<void()>& pass) {
+  const at::NoGradGuard without;
+  const nn::Watch watch([&](const nn::Seen& call) { calls_.push_back(call); });
+  pass();
+  if (calls_.empty()) throw InvalidArgument("a pass without attention; pictures need a layer");
+  if (calls_[0].q.size(0) != 1)
+    throw InvalidArgument(
+        fmt::format("a pass of {} samples; pictures are of one", calls_[0].q.size(0)));
+}
+
+std::string AttentionView::metric(std::int64_t layer) const {
+  return std::visit([](const auto& m) { return std::string(m.name); },
+                    calls_[std::size_t(layer)].how.metric);
+}
+
+Numbers AttentionView::row_of(const nn::Seen& call, std::int64_t head, std::int64_t query) const {
+  const at::NoGradGuard without;
+  const at::Tensor a =
+      measure::weights(call, {.sample = 0, .head = head, .first = query, .count = 1}).abs();
+  return numbers_of(a[0].mean(0)[0]);
+}
+
+Numbers AttentionView::row(std::int64_t layer, std::int64_t head, std::int64_t query) const {
+  return row_of(calls_[std::size_t(layer)], head, query);
+}
+
+Numbers AttentionView::plain_row(std::int64_t layer, std::int64_t head, std::int64_t query) const {
+  return row_of(under_dot(calls_[std::size_t(layer)]), head, query);
+}
+
+Numbers AttentionView::square(std::int64_t layer, std::int64_t head, std::int64_t first,
+                              std::int64_t count) const {
+  const at::NoGradGuard without;
+  const at::Tensor a = measure::weights(
+      calls_[std::size_t(layer)], {.sample = 0, .head = head, .first = first, .count = count});
+  return numbers_of(a[0].abs().mean(0).narrow(1, first, count));
+}
+
+Numbers AttentionView::rollout_row(std::int64_t layer, std::int64_t query) const {
+  const at::NoGradGuard without;
+  std::vector<at::Tensor> maps;
+  for (std::int64_t l = 0; l <= layer; ++l) {
+    const nn::Seen& call = calls_[std::size_t(l)];
+    const std::int64_t N = call.q.size(2);
+    if (N != call.k.size(2) || N > most_rolled || N != calls_[0].q.size(2)) return {};
+    maps.push_back(measure::weights(call)[0]);
+  }
+  return numbers_of(measure::rollout(maps)[query]);
+}
+
+std::vector<report::Plane> AttentionView::planes(std::int64_t layer, std::int64_t head,
+                                                 std::int64_t query) const {
+  const nn::Seen& call = calls_[std::size_t(layer)];
+  const std::int64_t D = call.q.size(3), group = head * call.k.size(1) / call.q.size(1);
+  const Numbers q = numbers_of(call.q[0][head][query]), all = numbers_of(call.k[0][group]);
+  const Numbers m = metric_in(call, head, query);
+  const auto plane_under = [&](const nn::Seen& seen, const Numbers& metric, std::string name) {
+    const Numbers row = row_of(seen, head, query);
+    Numbers keys, weights;
+    for (std::size_t j = 0; j < row.size(); ++j) {
+      if (row[j] == 0) continue;  // not seen, or too far to draw
+      weights.push_back(row[j]);
+      keys.insert(keys.end(), all.begin() + std::ptrdiff_t(j) * D,
+                  all.begin() + std::ptrdiff_t(j + 1) * D);
+    }
+    return report::plane_of({.name = std::move(name),
+                             .D = D,
+                             .query = q,
+                             .keys = keys,
+                             .weights = weights,
+                             .metric = metric,
+                             .axes = m,
+                             .form = form_in(seen.how.metric)});
+  };
+  std::vector<report::Plane> planes;
+  if (!m.empty()) planes.push_back(plane_under(under_dot(call), {}, "under dot"));
+  planes.push_back(plane_under(call, m, metric(layer)));
+  return planes;
+}
+
+}  // namespace foci::cli

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sample's pass as plain numbers: rows of weights of any layer and head, what the same queries
+// and keys would give under dot, rollout, and a head's query, keys and metric.
+#pragma once
+
+#include <foci/measure.hpp>
+#include <foci/pictures.hpp>
+
+#include <string>
+#include <vector>
+
+namespace foci::cli {
+
+using Numbers = std::vector<double>;
+
+class AttentionView {
+ public:
+  /// Runs the pass, which must be of one sample. Throws InvalidArgument where it attends nowhere.
+  explicit AttentionView(const std::function<void()>& pass);
+
+  std::int64_t layers() const { return std::int64_t(calls_.size()); }
+  std::int64_t heads(std::int64_t layer) const { return calls_[std::size_t(layer)].q.size(1); }
+  std::int64_t queries(std::int64_t layer) const { return calls_[std::size_t(layer)].q.size(2); }
+  std::int64_t keys(std::int64_t layer) const { return calls_[std::size_t(layer)].k.size(2); }
+  std::string metric(std::int64_t layer) const;
+
+  /// |a| of one query over the keys; head -1: the mean over heads.
+  Numbers row(std::int64_t layer, std::int64_t head, std::int64_t query) const;
+  /// The same queries and keys under dot, the weighting as it is.
+  Numbers plain_row(std::int64_t layer, std::int64_t head, std::int64_t query) const;
+  /// |a| of the queries [first, first + count) over the keys of the same places.
+  Numbers square(std::int64_t layer, std::int64_t head, std::int64_t first,
+                 std::int64_t count) const;
+  /// One query's rollout up to a layer; empty where maps are not square, or larger than 1,024.
+  Numbers rollout_row(std::int64_t layer, std::int64_t query) const;
+  /// The head as its metric sees it, and as dot would in the same plane. Keys that the query does
+  /// not see are left out.
+  std::vector<report::Plane> planes(std::int64_t layer, std::int64_t head,
+                                    std::int64_t query) const;
+
+ private:
+  Numbers row_of(const nn::Seen& call, std::int64_t head, std::int64_t query) const;
+  std::vector<nn::Seen> calls_;
+};
+
+}  // namespace foci::cli

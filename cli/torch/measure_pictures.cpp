@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/torch/measure_pictures.hpp"
+
+#include "cli/mechanism.hpp"
+#include "cli/torch/attention_view.hpp"
+
+#include <foci/error.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+namespace foci::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What was asked for, resolved: -1 is left for the mean over heads alone.
+struct Place {
+  std::int64_t layer = 0, head = -1, query = 0;
+  std::string words() const {
+    return fmt::format("layer {}, {}, query {}", layer,
+                       head < 0 ? "mean over heads" : fmt::format("head {}", head), query);
+  }
+};
+
+measure::Grid grid_at(const std::vector<measure::Grid>& grids, std::int64_t layer) {
+  if (grids.empty()) return {};
+  return grids[std::min(std::size_t(layer), grids.size() - 1)];
+}
+
+Place place_of(const PictureWish& wish, const Pictured& of, const AttentionView& view) {
+  const auto among = [](const char* what, std::int64_t number, std::int64_t count) {
+    if (number < count) return;
+    throw InvalidArgument(
+        fmt::format("--{} {} is none of {}; they count from 0", what, number, count));
+  };
+  Place place;
+  place.layer = wish.layer < 0 ? view.layers() - 1 : wish.layer;
+  among("layer", place.layer, view.layers());
+  place.head = wish.head;
+  among("head", place.head, view.heads(place.layer));
+  const measure::Grid grid = grid_at(of.grids, place.layer);
+  const std::int64_t count = view.queries(place.layer);
+  const std::int64_t usual = grid.height == 0   ? count - 1
+                             : grid.leading > 0 ? 0
+                                                : grid.height / 2 * grid.width + grid.width / 2;
+  place.query = wish.query < 0 ? usual : wish.query;
+  among("query", place.query, count);
+  return place;
+}
+
+/// Writes files of one folder and remembers them.
+class Folder {
+ public:
+  explicit Folder(std::string path) : path_(std::move(path)) {
+    std::error_code fault;
+    fs::create_directories(path_, fault);
+    if (fault)
+      throw FileError(fmt::format("{}: cannot be made a folder: {}", path_, fault.message()));
+  }
+  void text(const std::string& name, const std::string& text) {
+    const std::string path = named(name);
+    std::ofstream file(path + ".part", std::ios::binary);
+    file << text;
+    file.close();
+    std::error_code fault;
+    if (file) fs::rename(path + ".part", path, fault);
+    if (!file || fault) throw FileError(path + ": cannot be written");
+  }
+  void png(const std::string& name, const data::Image& image) {
+    data::write_png(named(name), image);
+  }
+  std::vector<std::string> written;
+
+ private:
+  std::string named(const std::string& name) {
+    written.push_back(path_ + "/" + name);
+    return written.back();
+  }
+  std::string path_;
+};
+
+std::vector<std::string> counted(std::int64_t count) {
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+/// Layers by heads of what was measured; layers with other numbers of heads share no grid.
+void write_layers(Folder& folder, const Pictured& of, const measure::Report& report) {
+  const struct {
+    const char* name;
+    measure::Value measure::Rows::*value;
+    std::optional<double> from, to;
+  } kinds[] = {{"concentration S", &measure::Rows::concentration, 0, 1},
+               {"effective keys", &measure::Rows::effective_keys, {}, {}},
+               {"distance", &measure::Rows::distance, {}, {}},
+               {"entropy, nats", &measure::Rows::entropy, {}, {}}};
+  report::GridSheet sheet{.title = of.name + ": attention by layer and head",
+                          .about = "Means over queries and samples, a row for each layer."};
+  for (const auto& kind : kinds) {
+    report::Grid grid{.name = kind.name, .from = kind.from, .to = kind.to};
+    bool complete = !report.layers.empty();
+    for (const measure::Layer& layer : report.layers) {
+      complete = complete && !layer.by_head.empty() &&
+                 layer.by_head.size() == report.layers[0].by_head.size();
+      for (const measure::Rows& head : layer.by_head) {
+        complete = complete && (head.*kind.value).n > 0;
+        grid.values.push_back((head.*kind.value).mean);
+      }
+    }
+    if (!complete) continue;
+    grid.rows = counted(std::int64_t(report.layers.size()));
+    grid.columns = counted(std::int64_t(report.layers[0].by_head.size()));
+    sheet.grids.push_back(std::move(grid));
+  }
+  if (!sheet.grids.empty()) folder.text("layers.svg", report::draw(sheet));
+}
+
+/// How alike tokens are after each block, and how far from all the same.
+void write_collapse(Folder& folder, const Pictured& of, const measure::Report& report) {
+  report::LineChart chart{.title = of.name + ": tokens by layer",
+                          .about =
+                              "The mean cosine of pairs of tokens and what is left of them "
+                              "beside their mean, before the first block and after each.",
+                          .x = {"blocks passed"},
+                          .y = {.name = "mean over samples, and its standard error"}};
+  const struct {
+    const char* name;
+    measure::Value measure::Tokens::*value;
+  } kinds[] = {{"mean pairwise cosine", &measure::Tokens::cosine},
+               {"rank-1 residual", &measure::Tokens::residual}};
+  for (const auto& kind : kinds) {
+    report::Series series{.name = kind.name};
+    const auto add = [&](double x, const measure::Value& value) {
+      if (value.n == 0) return;
+      series.x.push_back(x);
+      series.y.push_back(value.mean);
+      series.low.push_back(value.mean - value.error);
+      series.high.push_back(value.mean + value.error);
+    };
+    add(0, report.embedded.*kind.value);
+    for (std::size_t l = 0; l < report.layers.size(); ++l)
+      add(double(l + 1), report.layers[l].tokens.*kind.value);
+    if (!series.x.empty()) chart.series.push_back(std::move(series));
+  }
+  if (!chart.series.empty()) folder.text("collapse.svg", report::draw(chart));
+}
+
+/// The weights of those keys that stand on the grid.
+report::Heat heat_of(std::string name, const Numbers& row, const measure::Grid& grid) {
+  const auto first = row.begin() + grid.leading;
+  return {.name = std::move(name),
+          .rows = int(grid.height),
+          .columns = int(grid.width),
+          .weights = {first, first + grid.height * grid.width}};
+}
+
+bool on_grid(const measure::Grid& grid, std::int64_t keys) {
+  return grid.height > 0 && grid.leading + grid.height * grid.width <= keys;
+}
+
+std::optional<report::Cell> cell_of(const measure::Grid& grid, std::int64_t query) {
+  const std::int64_t patch = query - grid.leading;
+  if (patch < 0 || patch >= grid.height * grid.width) return {};
+  return report::Cell{int(patch / grid.width), int(patch % grid.width)};
+}
+
+void write_heat(Folder& folder, const Pictured& of, const AttentionView& view, const Place& place,
+                Json& told) {
+  const measure::Grid grid = grid_at(of.grids, place.layer);
+  if (!of.image || !on_grid(grid, view.keys(place.layer))) return;
+  report::HeatRow row{.name = of.sample, .image = *of.image, .query = cell_of(grid, place.query)};
+  const std::string metric = view.metric(place.layer);
+  if (metric != "dot")
+    row.heats.push_back(
+        heat_of("under dot", view.plain_row(place.layer, place.head, place.query), grid));
+  row.heats.push_back(heat_of(metric, view.row(place.layer, place.head, place.query), grid));
+  const Numbers rolled = view.rollout_row(place.layer, place.query);
+  if (!rolled.empty()) row.heats.push_back(heat_of("rollout", rolled, grid));
+  Json heats = Json::array();
+  for (const report::Heat& heat : row.heats)
+    heats.push_back({{"name", heat.name}, {"weights", heat.weights}});
+  told["heat"] = {{"rows", grid.height}, {"columns", grid.width}, {"heats", heats}};
+  if (row.query) told["heat"]["query"] = {row.query->row, row.query->column};
+  told["image"] = {{"height", of.image->height},
+                   {"width", of.image->width},
+                   {"channels", of.image->channels},
+                   {"pixels", of.image->pixels}};
+  report::HeatSheet sheet{.title = of.name + ": " + place.words(),
+                          .about = "Attention weights over the image.",
+                          .rows = {row},
+                          .range = report::Range::own};
+  folder.text("heat.svg", report::draw(sheet));
+  folder.png("heat.png", report::paint(sheet));
+  report::HeatSheet heads{.title = of.name + ": all heads, query " + std::to_string(place.query),
+                          .overlay = report::Overlay::patches,
+                          .range = report::Range::own,
+                          .side = 96};
+  for (std::int64_t layer = 0; layer < view.layers(); ++layer) {
+    const measure::Grid own = grid_at(of.grids, layer);
+    if (!on_grid(own, view.keys(layer)) || place.query >= view.queries(layer)) continue;
+    report::HeatRow all{.name = fmt::format("layer {}", layer),
+                        .image = *of.image,
+                        .query = cell_of(own, place.query)};
+    for (std::int64_t head = 0; head < view.heads(layer); ++head)
+      all.heats.push_back(
+          heat_of(fmt::format("head {}", head), view.row(layer, head, place.query), own));
+    heads.rows.push_back(std::move(all));
+  }
+  folder.png("heads.png", report::paint(heads));
+}
+
+void write_plane(Folder& folder, const Pictured& of, const AttentionView& view, const Place& place,
+                 Json& told) {
+  const std::int64_t head = std::max<std::int64_t>(0, place.head);
+  const std::vector<report::Plane> planes = view.planes(place.layer, head, place.query);
+  report::PlaneSheet sheet{
+      .title =
+          fmt::format("{}: layer {}, head {}, query {}", of.name, place.layer, head, place.query),
+      .about = "A query, its keys with discs as large as their weights, and curves of one score.",
+      .planes = planes};
+  folder.text("ellipse.svg", report::draw(sheet));
+  for (const report::Plane& plane : planes) {
+    told["planes"].push_back({{"name", plane.name},
+                              {"x_name", plane.x_name},
+                              {"y_name", plane.y_name},
+                              {"keys", plane.keys},
+                              {"weights", plane.weights},
+                              {"query", plane.query},
+                              {"metric", plane.metric},
+                              {"form", plane.form == Form::product ? "product" : "distance"}});
+  }
+}
+
+/// At most so many tokens on a map with names, and in a tinted text: the last ones up to the query.
+constexpr std::int64_t mapped = 40, tinted = 160;
+
+void write_tokens(Folder& folder, const Pictured& of, const AttentionView& view,
+                  const Place& place) {
+  const auto count = std::int64_t(of.tokens.size());
+  if (count == 0 || count != view.keys(place.layer) || count != view.queries(place.layer)) return;
+  const auto names = [&](std::int64_t first, std::int64_t some) {
+    return std::vector<std::string>(of.tokens.begin() + first, of.tokens.begin() + first + some);
+  };
+  const auto begin_of = [&](std::int64_t most) {
+    return std::clamp<std::int64_t>(place.query + 1 - most, 0,
+                                    std::max<std::int64_t>(0, count - most));
+  };
+  const std::int64_t first = begin_of(mapped), some = std::min(mapped, count);
+  report::TokenMap map{.title = of.name + ": " + place.words(),
+                       .about = "What each token gives to each other one.",
+                       .queries = names(first, some),
+                       .keys = names(first, some),
+                       .weights = view.square(place.layer, place.head, first, some)};
+  folder.text("tokens.svg", report::draw(map));
+  const std::int64_t from = begin_of(tinted), length = std::min(tinted, count);
+  report::TextSheet sheet{.title = of.name + ": " + place.words(),
+                          .about = "A text whose tokens are tinted by what one of them gives.",
+                          .range = report::Range::own,
+                          .width = 760};
+  const auto add = [&](std::string name, const Numbers& row) {
+    sheet.texts.push_back({.name = std::move(name),
+                           .tokens = names(from, length),
+                           .weights = {row.begin() + from, row.begin() + from + length},
+                           .query = std::size_t(place.query - from)});
+  };
+  const std::string metric = view.metric(place.layer);
+  if (metric != "dot") add("under dot", view.plain_row(place.layer, place.head, place.query));
+  add(metric, view.row(place.layer, place.head, place.query));
+  folder.text("text.svg", report::draw(sheet));
+}
+
+}  // namespace
+
+std::vector<std::string> write_pictures(const PictureWish& wish, const Pictured& of,
+                                        const measure::Report& report) {
+  const AttentionView view(of.pass);
+  const Place place = place_of(wish, of, view);
+  Folder folder(wish.folder);
+  Json told{{"model", of.name},       {"sample", of.sample},  {"layer", place.layer},
+            {"head", place.head},     {"query", place.query}, {"metric", view.metric(place.layer)},
+            {"planes", Json::array()}};
+  write_layers(folder, of, report);
+  write_collapse(folder, of, report);
+  write_heat(folder, of, view, place, told);
+  write_plane(folder, of, view, place, told);
+  write_tokens(folder, of, view, place);
+  folder.text("pictures.json", told.dump(1) + "\n");
+  return folder.written;
+}
+
+}  // namespace foci::cli
