@@ -344,6 +344,28 @@ VerbPage convert_page() {
       "OUT"};
 }
 
+VerbPage serve_page() {
+  return {"serve",
+          "Shows the page of a comparison in the browser, live while it runs, with an explorer.",
+          {{"on this machine, at an address that it prints", "foci serve compare"},
+           {"where a bookmark finds it again", "foci serve compare --port 8642"},
+           {"to others, who need the token it prints", "foci serve compare --host 0.0.0.0"}},
+          {{"host", "KEY", "127.0.0.1", running_group,
+            "address to listen on; any but this machine's own asks for a token"},
+           {"port", "COUNT", "0, any that is free", running_group, "port to listen on"},
+           {"token", "", "", running_group, "ask for a token on this machine too"},
+           {"patience", "COUNT", "10", running_group,
+            "seconds that a request may take to arrive, and its answer to leave"},
+           {"json", "", "", output_group, "one JSON object with the address, then nothing more"},
+           {"quiet", "", "", output_group, "the address and nothing else"},
+           {"help", "", "", output_group, "this page"}},
+          "FOLDER",
+          "where foci compare writes results.json; it may still be empty",
+          {"It serves the page, results.json, the figures it names, and the explorer, which asks "
+           "this very library. It reads nothing else, follows no links and writes nothing. Ctrl-C "
+           "or SIGTERM ends it."}};
+}
+
 VerbPage completion_page() {
   return {"completion",
           "Prints a script that teaches your shell to complete foci's verbs, flags and values.",
@@ -380,10 +402,10 @@ VerbPage manual_page() {
 
 const std::vector<VerbPage>& verb_pages() {
   static const std::vector<VerbPage> pages = {
-      info_page(),       attend_page(), check_page(),   bench_page(),    compare_page(),
-      theory_page(),     data_page(),   models_page(),  generate_page(), train_page(),
-      eval_page(),       attack_page(), measure_page(), convert_page(),  corrupt_page(),
-      completion_page(), help_page(),   manual_page()};
+      info_page(),   attend_page(),     check_page(),   bench_page(),    compare_page(),
+      theory_page(), data_page(),       models_page(),  generate_page(), train_page(),
+      eval_page(),   attack_page(),     measure_page(), convert_page(),  corrupt_page(),
+      serve_page(),  completion_page(), help_page(),    manual_page()};
   return pages;
 }
 

@@ -357,6 +357,22 @@ Measure measure_of(const Called& called) {
   return {.common = common_of(called.words), .subject = called.word, .words = called.words};
 }
 
+Serve serve_of(const Called& called) {
+  const Words& words = called.words;
+  if (called.word.empty())
+    throw Misuse("serve needs a folder of results", "for instance foci serve compare");
+  const std::int64_t port = to_count(text_or(words, "port", "0"));
+  if (port > 65535) throw Misuse(fmt::format("--port {} is more than 65535", port));
+  const std::int64_t patience = size_of_flag(words, "patience", 10);
+  if (patience > 3600) throw Misuse(fmt::format("--patience {} is more than 3600", patience));
+  return {.common = common_of(words),
+          .folder = called.word,
+          .host = text_or(words, "host", "127.0.0.1"),
+          .port = int(port),
+          .patience = int(patience),
+          .token = is_on(words, "token")};
+}
+
 Verb completion_of(const std::string& word) {
   const auto shells = choices(find_verb("completion")->word);
   if (std::find(shells.begin(), shells.end(), word) != shells.end()) return Completion{word};
@@ -396,6 +412,7 @@ Verb parse(const std::vector<std::string>& arguments) {
   if (called.verb == "eval") return WithTorch{eval_of(called), arguments};
   if (called.verb == "attack") return WithTorch{attack_of(called), arguments};
   if (called.verb == "measure") return WithTorch{measure_of(called), arguments};
+  if (called.verb == "serve") return serve_of(called);
   if (called.verb == "completion") return completion_of(called.word);
   if (called.verb == "manual") return Manual{};
   if (called.verb == "help") return help_of(called.word);

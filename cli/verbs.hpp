@@ -168,6 +168,15 @@ struct Corrupt {
   Words words;
 };
 
+struct Serve {
+  Common common;
+  std::string folder;
+  std::string host = "127.0.0.1";
+  int port = 0;       ///< 0 = any that is free
+  int patience = 10;  ///< seconds
+  bool token = false;
+};
+
 struct Completion {
   std::string shell;
 };
@@ -178,7 +187,7 @@ struct Help {
 struct Version {};
 
 using Verb = std::variant<Info, Attend, Check, Bench, Compare, Theory, Data, WithTorch, Convert,
-                          Corrupt, Completion, Manual, Help, Version>;
+                          Corrupt, Serve, Completion, Manual, Help, Version>;
 
 /// `arguments` without the program's name. Reads no file; throws Misuse and nothing else.
 Verb parse(const std::vector<std::string>& arguments);
@@ -195,6 +204,7 @@ int run(const Data&);
 int run(const WithTorch&);  ///< one in each program
 int run(const Convert&);
 int run(const Corrupt&);
+int run(const Serve&);
 int run(const Completion&);
 int run(const Manual&);
 int run(const Help&);

@@ -28,12 +28,23 @@ std::string escaped(std::string_view text) {
   std::string safe;
   for (const char c : text) {
     switch (c) {
-      case '&': safe += "&amp;"; break;
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      case '"': safe += "&quot;"; break;
-      case '\'': safe += "&#39;"; break;
-      default: safe += c;
+      case '&':
+        safe += "&amp;";
+        break;
+      case '<':
+        safe += "&lt;";
+        break;
+      case '>':
+        safe += "&gt;";
+        break;
+      case '"':
+        safe += "&quot;";
+        break;
+      case '\'':
+        safe += "&#39;";
+        break;
+      default:
+        safe += c;
     }
   }
   return safe;
@@ -142,8 +153,7 @@ std::string page(std::string_view text, Place place) {
        {"place", place == Place::server ? "server" : "file"},
        {"policy", policy(place)},
        {"style", std::string(parts::style)},
-       {"charts", parts::charts.empty() ? ""
-                                        : fmt::format("<script>{}</script>\n", parts::charts)},
+       {"charts", parts::charts.empty() ? "" : fmt::format("<script>{}</script>\n", parts::charts)},
        {"results", in_block(text)},
        {"script", std::string(parts::script)}});
 }

@@ -70,10 +70,11 @@ inline std::string package_of(const std::string& header) {
       "locale.h", "math.h",  "signal.h", "stdarg.h", "stdbool.h",  "stddef.h",
       "stdint.h", "stdio.h", "stdlib.h", "string.h", "time.h",     "wchar.h"};
   static const std::set<std::string> posix = {
-      "fcntl.h",    "unistd.h",      "pthread.h",    "sched.h",        "sys/mman.h",
-      "sys/stat.h", "sys/wait.h",    "sys/types.h",  "sys/resource.h", "sys/ioctl.h",
-      "poll.h",     "spawn.h",       "sys/socket.h", "malloc.h",       "termios.h",
-      "dlfcn.h",    "sys/utsname.h", "sys/time.h",   "sys/syscall.h",  "ucontext.h"};
+      "fcntl.h",     "unistd.h",      "pthread.h",    "sched.h",        "sys/mman.h",
+      "sys/stat.h",  "sys/wait.h",    "sys/types.h",  "sys/resource.h", "sys/ioctl.h",
+      "poll.h",      "spawn.h",       "sys/socket.h", "malloc.h",       "termios.h",
+      "dlfcn.h",     "sys/utsname.h", "sys/time.h",   "sys/syscall.h",  "ucontext.h",
+      "arpa/inet.h", "netinet/in.h",  "sys/random.h"};
   if (posix.contains(header)) return "posix";
   if (c.contains(header)) return "std";
   const auto slash = header.find('/');

@@ -81,6 +81,8 @@ function takeSection() {
       h('button', { type: 'button', id: 'take-csv', click: download('results.csv', 'text/csv',
         () => csvOf(results)) }, 'Measures as CSV'),
       h('button', { type: 'button', id: 'print', click: () => window.print() }, 'Print')),
+    isServed ? h('p', {}, h('a', { href: 'report.html', download: 'report.html' },
+      'This page as a file')) : null,
     files.length > 0 ? h('p', { class: 'fine' }, 'Figures as files: ', files.map((file, i) => [
       i > 0 ? ', ' : '', h('a', { href: file.file }, file.title || file.file)])) : null,
     hasCharts ? h('p', { class: 'fine' },

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// foci serve: the page of a folder of results on this machine, as long as it is wanted.
+#include "cli/server.hpp"
+#include "cli/site.hpp"
+#include "cli/suggest.hpp"
+#include "cli/terminal.hpp"
+#include "cli/verbs.hpp"
+
+#include <foci/error.hpp>
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <filesystem>
+
+namespace foci::cli {
+
+int run(const Serve& verb) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(verb.folder, ignored)) {
+    throw FileError(fmt::format("{} is no folder; serve needs one that foci compare writes into",
+                                shown(verb.folder)));
+  }
+  const bool loopback = is_loopback(verb.host);
+  Server server(
+      {.host = verb.host, .port = verb.port, .patience = std::chrono::seconds(verb.patience)});
+  const Site site{.folder = verb.folder,
+                  .port = server.port(),
+                  .token = verb.token || !loopback ? made_token() : "",
+                  .loopback = loopback && !verb.token};
+  const std::string host =
+      verb.host.find(':') == std::string::npos ? verb.host : fmt::format("[{}]", verb.host);
+  const std::string url =
+      fmt::format("http://{}:{}/{}", host, server.port(),
+                  site.token.empty() ? "" : fmt::format("?token={}", site.token));
+  if (verb.common.json) {
+    print_json({{"url", url}, {"host", verb.host}, {"port", server.port()}, {"token", site.token}});
+  } else if (verb.common.quiet) {
+    fmt::print("{}\n", url);
+  } else {
+    fmt::print("{} at {}\n", shown(verb.folder), painted(url, Paint::bold));
+    if (!loopback) fmt::print("whoever has this address can read it; it is not encrypted\n");
+    fmt::print("Ctrl-C ends it\n");
+  }
+  std::fflush(stdout);
+  server.run([&](const Request& request) { return site.answer(request); });
+  return 0;
+}
+
+}  // namespace foci::cli
