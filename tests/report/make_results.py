@@ -152,9 +152,13 @@ def ellipses(draw, names):
     for name, metric in zip(names, metrics):
         keys = [[rounded(draw.gauss(0, 1)), rounded(draw.gauss(0, 0.5))] for _ in range(30)]
         (a, b), (_, d) = metric
-        scores = [math.exp(-0.5 * (a * x * x + 2 * b * x * y + d * y * y)) for x, y in keys]
+        if name == "key-covariance":
+            scores = [math.exp(-0.5 * (a * x * x + 2 * b * x * y + d * y * y))
+                      for x, y in ((x - 0.5, y - 0.3) for x, y in keys)]
+        else:
+            scores = [math.exp(2 * (a * 0.5 * x + d * 0.3 * y)) for x, y in keys]
         made.append({"mechanism": name, "layer": 1, "head": 0, "axes": [3, 11], "keys": keys,
-                     "query": [0, 0], "metric": metric,
+                     "query": [0.5, 0.3], "metric": metric,
                      "weights": [rounded(s / sum(scores)) for s in scores]})
     return made
 

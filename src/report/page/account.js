@@ -70,6 +70,22 @@ function configurationSection() {
 /// Names of files beside the page; anything that leads elsewhere is left out.
 const isBeside = (file) => /^figures\/[A-Za-z0-9_-][A-Za-z0-9._-]*\.(svg|png)$/.test(file);
 
+/// What its authors ask to be said wherever it is copied.
+const licence = () => folded('licence', 'Licence of Chart.js', h('p', { class: 'fine' },
+  'The MIT License (MIT). Copyright (c) 2014-2022 Chart.js Contributors. ' +
+  'Permission is hereby granted, free of charge, to any person obtaining a copy of this software ' +
+  'and associated documentation files (the "Software"), to deal in the Software without ' +
+  'restriction, including without limitation the rights to use, copy, modify, merge, publish, ' +
+  'distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the ' +
+  'Software is furnished to do so, subject to the following conditions: The above copyright ' +
+  'notice and this permission notice shall be included in all copies or substantial portions of ' +
+  'the Software. THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR ' +
+  'IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A ' +
+  'PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE ' +
+  'LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR ' +
+  'OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER ' +
+  'DEALINGS IN THE SOFTWARE.'));
+
 function takeSection() {
   const command = results.reproduce || results.command;
   const files = results.figures.filter((file) => isBeside(file.file));
@@ -87,6 +103,6 @@ function takeSection() {
       i > 0 ? ', ' : '', h('a', { href: file.file }, file.title || file.file)])) : null,
     hasCharts ? h('p', { class: 'fine' },
       `Figures are drawn by Chart.js ${Chart.version} (MIT licence, © Chart.js Contributors), ` +
-      'which is part of this file.')
+      'which is part of this file.', licence())
       : h('p', { class: 'fine' }, 'This build of foci found no Chart.js: figures are tables.'));
 }

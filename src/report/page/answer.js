@@ -36,8 +36,7 @@ function measureCell(measure, mechanism) {
   const value = h('span', { class: 'value' }, mean, ' ', h('small', {}, deviation));
   const against = measure.against.get(mechanism.name);
   if (!against) {
-    const words = mechanism === baseline() ? 'the baseline' : '';
-    return [value, h('span', { class: 'words' }, words)];
+    return value;
   }
   const sign = verdictSigns[against.verdict] || verdictSigns.unknown;
   const words = against.words || verdictWords[against.verdict] || verdictWords.unknown;

@@ -96,7 +96,7 @@ function explorerPlane() {
   const box = frameOf([...keys, [0, 0]]);
   const metric = explorer.words.metric === 'key-covariance' ? 'distance' : explorer.words.form;
   return planeOf({
-    keys, query, box, form: metric, colour: palette[1],
+    keys, query, box, form: metric, colour: colourAt(1),
     weights: same ? asNumbers(answer.weights) : keys.map(() => 0),
     metric: same ? answer.metric : null,
     attributes: { 'aria-hidden': 'true' },
@@ -149,6 +149,8 @@ function choice(id, title, values, part) {
   return labelled(title, select(id, values.map((value) => [value, value]), explorer.words[part],
     (value) => {
       explorer.words[part] = value;
+      const full = explorer.words.metric === 'key-covariance';
+      if (explorer.scaling === 'auto' && !full) explorer.scaling = 'own';
       refreshExplorer();
     }));
 }
@@ -185,7 +187,8 @@ function explorerControls() {
     slider('explore-y', 'Query, second coordinate', range, explorer.query[1], place(1),
       (x) => digits(x, 2)),
     labelled('Scale', select('explore-scaling',
-      [['own', 'chosen'], ['standard', 'the standard'], ['auto', 'as concentrated as dot']],
+      [['own', 'chosen'], ['standard', 'the standard'],
+        ...(metric === 'key-covariance' ? [['auto', 'as concentrated as dot']] : [])],
       explorer.scaling, (value) => { explorer.scaling = value; refreshExplorer(); })),
     explorer.scaling === 'own' ? slider('explore-scale', 'c', { min: -1, max: 1.5, step: 0.05 },
       Math.log10(explorer.scale), (x) => { explorer.scale = 10 ** x; },

@@ -1,7 +1,7 @@
 // What tells mechanisms apart: a colour of Okabe and Ito's set, a dash and a marker each, the same
 // in every figure; and which of them are shown. The baseline has the colour of the text.
 
-const palette = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#F0E442'];
+const palette = ['--blue', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '--sky', '#F0E442'];
 const dashes = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [12, 4], [2, 2, 6, 2]];
 const markers = ['circle', 'rect', 'triangle', 'rectRot', 'crossRot', 'star', 'cross'];
 
@@ -14,13 +14,19 @@ const shown = () => results.mechanisms.filter((mechanism) => !hidden.has(mechani
 
 const paint = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+/// The two blues change places on a dark ground.
+function colourAt(at) {
+  const colour = palette[at % palette.length];
+  return colour.startsWith('--') ? paint(colour) : colour;
+}
+
 /// Of the mechanism with this name; one that the plan does not have gets the last mark.
 function markOf(name) {
   const others = results.mechanisms.filter((mechanism) => mechanism !== baseline());
   const at = others.findIndex((mechanism) => mechanism.name === name);
   if (at < 0) return { colour: paint('--ink'), dash: [], marker: 'circle' };
   return {
-    colour: palette[at % palette.length],
+    colour: colourAt(at),
     dash: dashes[(at + 1) % dashes.length],
     marker: markers[(at + 1) % markers.length],
   };
