@@ -24,8 +24,8 @@ using experiments::Spacing;
 
 constexpr double left = 58, right = 16, top = 50, bottom = 52, row_height = 22;
 
-/// Okabe and Ito's, which the colour-blind tell apart, without yellow and black: one vanishes on
-/// white, the other at night.
+/// Okabe and Ito's, which the colour-blind tell apart, with grey and violet for their yellow and
+/// black: one vanishes on white, the other at night.
 constexpr std::array<const char*, 8> colours = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                                 "#56b4e9", "#d55e00", "#8c8c8c", "#9467bd"};
 constexpr std::array<const char*, 5> dashes = {"", "8 4", "2 3", "9 3 2 3", "14 4"};
@@ -373,9 +373,10 @@ std::string svg_of(const Picture& picture) {
       "<desc id=\"description\">{3}</desc>\n",
       wide, legend.end(), escaped(picture.title), escaped(picture.description));
   svg +=
-      "<style>svg{background:#fff;fill:#222}.g{stroke:#888;stroke-opacity:.4}"
+      "<style>svg{fill:#222}.b{fill:#fff}.g{stroke:#888;stroke-opacity:.4}"
       ".c{stroke:#888;stroke-width:1.6;stroke-dasharray:5 4}"
-      "@media(prefers-color-scheme:dark){svg{background:#1b1b1b;fill:#ddd}}</style>\n";
+      "@media(prefers-color-scheme:dark){svg{fill:#ddd}.b{fill:#1b1b1b}}</style>\n"
+      "<rect width=\"100%\" height=\"100%\" class=\"b\"/>\n";
   return svg + panels + legend.svg() + "</svg>\n";
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # tools/docs.sh BUILD: draws docs/pictures again, puts the table of `foci info` into README.md and
-# makes docs/performance.md, docs/roofline.svg and docs/results.md of bench/results.
+# what its commands say into docs/theory.md, and makes docs/performance.md, docs/roofline.svg and
+# docs/results.md of bench/results.
 set -euo pipefail
 build=$1
 
@@ -26,3 +27,18 @@ awk -v table="$table" '
   /^<!-- foci info -->/ { inside = 1; while ((getline line < table) > 0) print line }
 ' README.md >"$readme"
 cmp -s "$readme" README.md || cat "$readme" >README.md
+
+# Between <!-- foci theory ... --> and its end stands what that command prints; it draws too.
+theory=$(mktemp)
+trap 'rm -f "$table" "$readme" "$theory"' EXIT
+awk -v build="$build" '
+  /^<!-- \/foci theory -->/ { inside = 0 }
+  !inside
+  /^<!-- foci theory / {
+    inside = 1
+    command = build "/" substr($0, 6, length($0) - 9)
+    while ((command | getline line) > 0) print line
+    close(command)
+  }
+' docs/theory.md >"$theory"
+cmp -s "$theory" docs/theory.md || cat "$theory" >docs/theory.md

@@ -17,11 +17,12 @@ enum class Block { alone, residual };
 /// Attention alone: after these a double cannot tell tokens apart.
 constexpr std::int64_t most_alone = 4;
 
-constexpr std::array<const char*, 7> arms = {"dot",
+constexpr std::array<const char*, 8> arms = {"dot",
                                              "flat",
                                              "random",
                                              "layer-change",
                                              "jacobian",
+                                             "dot, form distance",
                                              "key-covariance",
                                              "key-covariance, scale auto"};
 constexpr std::array<double, 8> scales = {0.25, 0.5, 0.7, 1, 1.4, 2, 4, 8};  // times dot's own
@@ -37,8 +38,9 @@ Options options(const Arm& arm, std::int64_t D, std::int64_t run, std::int64_t l
   const auto seed = std::uint64_t(run);
   if (arm.geometry == 2) return {.metric = foci::Random{.seed = seed}, .scale = c};
   if (arm.geometry == 4) return {.metric = Jacobian{}, .scale = c};
-  if (arm.geometry == 5) return {.metric = KeyCovariance{.prior = double(D)}, .scale = c};
-  if (arm.geometry == 6) return {.metric = KeyCovariance{.prior = double(D)}, .scale = MatchDot{}};
+  if (arm.geometry == 5) return {.metric = Dot{Form::distance}, .scale = c};
+  if (arm.geometry == 6) return {.metric = KeyCovariance{.prior = double(D)}, .scale = c};
+  if (arm.geometry == 7) return {.metric = KeyCovariance{.prior = double(D)}, .scale = MatchDot{}};
   if (layer > 0 && arm.geometry == 1) return {.metric = Flat{}, .scale = c};  // the lowest is dot
   if (layer > 0 && arm.geometry == 3) return {.metric = LayerChange{}, .scale = c};
   return {.scale = c};
@@ -164,10 +166,10 @@ Result run(const Collapse& of, const Setting& in) {
   const Axis residual = logarithmic("rank-1 residual (0: collapsed)");
   Chart alone{"attention alone", layer, residual}, block{"with residual", layer, residual};
   Chart cosines{"with residual", layer, linear("mean cosine of two tokens")};
-  Chart against{"with residual, last layer", linear("mean entropy of the weights / ln N"),
+  Chart against{"last layer, dot at eight scales", linear("mean entropy of the weights / ln N"),
                 residual};
   std::vector<Courses> dots;
-  Series hotter{"dot at other scales", Kind::measured};
+  Series hotter{arms[0]};  // at every scale
   for (const double scale : scales) {
     dots.push_back(courses(of, {0, scale}, Block::residual, in));
     hotter.x.push_back(dots.back().entropy.means()[0].value);
@@ -185,7 +187,7 @@ Result run(const Collapse& of, const Setting& in) {
     block.series.push_back({arms[g], Kind::measured, numbered(of.layers), full.residual.means()});
     cosines.series.push_back({arms[g], Kind::measured, numbered(of.layers), full.cosine.means()});
     const Estimate entropy = full.entropy.means()[0], last = full.residual.means().back();
-    against.series.push_back({arms[g], Kind::measured, {entropy.value}, {last}});
+    if (g > 0) against.series.push_back({arms[g], Kind::measured, {entropy.value}, {last}});
     const Estimate beside = g == 0 ? Estimate{1, 0} : beside_dot(full, dots, of.runs);
     result.table.rows.push_back({arms[g], {entropy, last, beside}});
   }

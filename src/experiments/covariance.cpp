@@ -96,25 +96,43 @@ void follow_prefix(std::vector<Samples>& to, const Covariance& of, Normal& norma
   }
 }
 
-/// An average over batches from different beginnings. Its inverse is as wrong as itself.
+/// L^-1 of a lower triangle.
+Matrix inverse(const Matrix& L) {
+  Matrix made(L.rows, L.rows);
+  for (std::int64_t column = 0; column < L.rows; ++column) {
+    for (std::int64_t i = column; i < L.rows; ++i) {
+      double rest = i == column ? 1 : 0;
+      for (std::int64_t k = column; k < i; ++k) rest -= L(i, k) * made(k, column);
+      made(i, column) = rest / L(i, i);
+    }
+  }
+  return made;
+}
+
+/// z' z
+Matrix scatter(const Matrix& z) {
+  Matrix made(z.columns, z.columns);
+  for (std::int64_t i = 0; i < z.rows; ++i) {
+    for (std::int64_t d = 0; d < z.columns; ++d) {
+      for (std::int64_t e = 0; e < z.columns; ++e) made(d, e) += z(i, d) * z(i, e);
+    }
+  }
+  return made;
+}
+
+/// An average over batches from different beginnings, in the coordinates L^-1 k in which the truth
+/// is the identity. Its inverse is as wrong as itself.
 void follow_batches(std::vector<Samples>& to, const Covariance& of, Normal& normal,
                     std::int64_t run) {
   const std::int64_t D = of.dim;
-  const Matrix L = correlated_factor(D, correlation);
+  const Matrix back = inverse(correlated_factor(D, correlation));
   std::vector<Matrix> averages(begins.size(), Matrix(D, D));
-  const Matrix draw = normals(normal, D, D);
+  averages[0] = product_transposed(back, back);
+  const Matrix draw = product(back, normals(normal, D, D));
   averages[2] = product_transposed(draw, draw);
-  for (std::int64_t d = 0; d < D; ++d) averages[0](d, d) = 1;
   double weight = 0;  // of all batches so far, in the last average
   for (std::int64_t b = 1; b <= batches; ++b) {
-    const Matrix z = normals(normal, batch, D);  // L' P L sees keys as if their covariance were 1
-    const Matrix sum = [&] {
-      Matrix turned(D, batch);
-      for (std::int64_t i = 0; i < batch; ++i) {
-        for (std::int64_t d = 0; d < D; ++d) turned(d, i) = z(i, d);
-      }
-      return product_transposed(turned, turned);
-    }();
+    const Matrix sum = scatter(normals(normal, batch, D));
     weight = momentum * weight + (1 - momentum);
     for (std::size_t how = 0; how < begins.size(); ++how) {
       for (std::size_t i = 0; i < sum.values.size(); ++i) {

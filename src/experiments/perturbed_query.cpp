@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<double, 7> drifts = {0.03, 0.1, 0.3, 1, 3, 10, 30};  // R
 constexpr std::array<const char*, 3> geometries = {"dot", "diagonal", "full"};
-constexpr std::int64_t value_size = 2, steps = 60, guesses = 8, starts = 3;
+constexpr std::int64_t value_size = 2, steps = 120, guesses = 8, starts = 3;
 
 /// All that can be chosen, as one row of numbers: q, d, keys, values, metric.
 struct Problem {
@@ -174,8 +174,9 @@ using Aim = double Tightness::*;
 void climb(Cell& cell, const Problem& of, Normal& normal, Matrix at, Aim aim) {
   const std::int64_t size = of.size();
   double value = judge(of, at)[0].*aim;
-  constexpr double nudge = 1e-6;
-  for (double step = 0.5, left = steps; left > 0 && step > 1e-8; --left) {
+  constexpr double nudge = 1e-6, widest = 0.5;
+  double step = widest;
+  for (std::int64_t left = steps; left > 0; --left) {
     Matrix nudged(size, size);
     for (std::int64_t p = 0; p < size; ++p) {
       std::copy(at.values.begin(), at.values.end(), &nudged(p, 0));
@@ -204,9 +205,9 @@ void climb(Cell& cell, const Problem& of, Normal& normal, Matrix at, Aim aim) {
     if ((*best).*aim > value) {
       value = (*best).*aim;
       std::copy_n(&guess(best - found.begin(), 0), size, at.values.begin());
-      step *= 1.5;
+      step = std::min(2 * step, widest);
     } else {
-      step /= 8;
+      step = step < 1e-7 ? widest : step / 4;
     }
   }
 }

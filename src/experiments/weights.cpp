@@ -171,10 +171,15 @@ Result run(const Weights& of, const Setting& in) {
   add(share, by_share, heaviest);
   add(count, by_count, counts);
   add(correlation, by_correlation, correlations);
-  Result result{{share, count, correlation}, {"metric", {"effective keys", "by the closed form"}}};
+  Result result{{share, count, correlation},
+                {"metric", {"effective keys", "by the closed form", "measured / closed"}}};
   for (std::size_t arm = 0; arm < arms.size(); ++arm) {
+    Vector ratios;
+    for (std::size_t run = 0; run < std::size_t(of.runs); ++run)
+      ratios.push_back(usual[arm].measured.at(0)[run] / usual[arm].closed.at(0)[run]);
     const Estimate closed{usual[arm].closed.means()[0].value, 0};
-    result.table.rows.push_back({arms[arm], {usual[arm].measured.means()[0], closed}});
+    result.table.rows.push_back(
+        {arms[arm], {usual[arm].measured.means()[0], closed, mean_of(ratios)}});
   }
   return result;
 }

@@ -23,9 +23,13 @@ std::string read(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// Those of docs/theory.md are drawn by the commands that stand in it.
 std::set<std::string> names(const fs::path& folder) {
   std::set<std::string> found;
-  for (const auto& entry : fs::directory_iterator(folder)) found.insert(entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("theory-")) found.insert(name);
+  }
   return found;
 }
 

@@ -9,6 +9,8 @@ add_dependencies(docs_pictures_test draw_pictures)
 if(FOCI_BUILD_CLI)
   foci_test(docs/commands_test.cpp)
   add_dependencies(docs_commands_test foci_command)
+  foci_test(docs/theory_test.cpp)
+  add_dependencies(docs_theory_test foci_command)
 endif()
 
 add_executable(docs_write_blocks docs/write_blocks.cpp)

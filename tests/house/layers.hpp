@@ -21,6 +21,7 @@ inline const std::vector<std::vector<std::string>> rows = {
     {"metric"},
     {"ref", "cpu", "cuda"},
     {"attend"},
+    {"experiments"},
     {"capi", "nn", "dist", "data"},
     {"models", "corrupt"},
     {"train", "attack", "measure", "report"},
