@@ -158,6 +158,44 @@ Changes corrupt_changes() {
   };
 }
 
+Changes theory_changes() {
+  const std::string some = folder().file("some.txt"), others = folder().file("others.txt");
+  write(some, "1");
+  write(others, "2");
+  const Words linear = {"--json", "--weighting", "linear",       "--query", some,
+                        "--mean", some,          "--covariance", some};
+  const Words full = {"--json", "--metric", "key-covariance"};
+  const Words fast = {"--json", "--experiment", "covariance", "--runs", "3"};
+  const auto of = [](const char* name) {
+    return Words{"--json", "--experiment", name, "--runs", "2", "--dim", "3", "--keys", "8"};
+  };
+  return {
+      {"weighting", {{"--json"}, {"--weighting", "relu2"}}},
+      {"metric", {{"--json"}, {"--metric", "key-covariance"}}},
+      {"simulate", {{"--json"}, {"--simulate", "9"}}},
+      {"curve", {{"--json"}, {"--curve", folder().file("curve.svg")}}},
+      {"beta", {{"--json", "--weighting", "relu2"}, {"--beta", "1"}}},
+      {"gamma", {{"--json"}, {"--gamma", "2"}}},
+      {"query", {linear, {"--query", others, "--mean", others}}},
+      {"mean", {linear, {"--mean", others}}},
+      {"covariance", {linear, {"--covariance", others}}},
+      {"rate", {{"--json", "--weighting", "decay", "--keys", "9"}, {"--rate", "0.5"}}},
+      {"keys", {{"--json"}, {"--keys", "9"}}},
+      {"dim", {full, {"--dim", "4"}}},
+      {"distance2", {full, {"--distance2", "4"}}},
+      {"temperature", {full, {"--temperature", "auto"}}},
+      {"experiment", {{"--json"}, {"--experiment", "covariance", "--runs", "2"}}},
+      {"runs", {fast, {"--runs", "2"}}},
+      {"noise", {of("recovery"), {"--noise", "0.7"}}},
+      {"layers", {of("collapse"), {"--layers", "2"}}},
+      {"svg", {{"--experiment", "weights"}, {"--svg", folder().file("weights.svg")}}},
+      {"markdown", {{"--experiment", "weights"}, {"--markdown"}}},
+      {"seed", {fast, {"--seed", "4"}}},
+      {"threads", {fast, {"--threads", "3"}}},
+      {"quiet", {{"--experiment", "weights"}, {"--quiet"}}},
+  };
+}
+
 Changes each_with(const std::string& flag, Changes changes) {
   for (auto& [name, change] : changes) change.before = change.before + Words{flag};
   return changes;
@@ -222,7 +260,9 @@ std::map<std::string, Verb> verbs() {
                      {"backend", {{}, {"--backend", "cuda"}}},
                      {"dtype", {{"--json"}, {"--dtype", "bf16"}}}}};
   add(all["compare"].changes, shape_changes());
-  for (const char* verb : {"info", "attend", "check", "bench", "compare", "data", "corrupt"}) {
+  all["theory"] = {{"theory"}, theory_changes()};
+  for (const char* verb :
+       {"info", "attend", "check", "bench", "compare", "theory", "data", "corrupt"}) {
     add(all[verb].changes, common_changes());
   }
   const std::string checkpoint = FOCI_SOURCE_DIR "/tests/data/golden/training.pth";
@@ -259,8 +299,9 @@ TEST_P(Flags, EachChangesSomething) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Verbs, Flags,
-                         testing::Values("info", "attend", "check", "bench", "compare", "data",
-                                         "convert", "corrupt", "completion", "help", "manual"));
+                         testing::Values("info", "attend", "check", "bench", "compare", "theory",
+                                         "data", "convert", "corrupt", "completion", "help",
+                                         "manual"));
 
 TEST(Flags, WithoutAChangeNothingChanges) {
   for (const auto& [name, verb] : verbs()) {
@@ -271,7 +312,8 @@ TEST(Flags, WithoutAChangeNothingChanges) {
 }
 
 TEST(Flags, EveryVerbTakesTheCommonOnes) {
-  for (const char* name : {"info", "attend", "check", "bench", "compare", "data", "corrupt"}) {
+  for (const char* name :
+       {"info", "attend", "check", "bench", "compare", "theory", "data", "corrupt"}) {
     std::set<std::string> flags;
     for (const foci::cli::Flag& flag : foci::cli::find_verb(name)->flags) flags.emplace(flag.name);
     for (const char* flag : {"json", "quiet", "seed", "threads", "device"}) {

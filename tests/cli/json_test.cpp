@@ -174,6 +174,29 @@ TEST(Json, Theory) {
   EXPECT_EQ(curves.at("curves").size(), 5u);
   EXPECT_EQ(names_of(curves.at("curves")[0]), (Names{"beta", "gamma", "concentration"}));
   EXPECT_NE(read(picture).find("</svg>"), std::string::npos);
+  const auto full = json_of({"theory", "--metric", "key-covariance", "--temperature", "auto",
+                             "--gamma", "1", "--curve", picture});
+  EXPECT_NEAR(full.at("concentration").get<double>(), std::exp(-0.5), 1e-10);
+  EXPECT_GT(full.at("temperature").get<double>(), 1);
+  EXPECT_EQ(names_of(full.at("curves")[0]), (Names{"distance2", "temperature", "concentration"}));
+}
+
+TEST(Json, Experiment) {
+  const std::string picture = folder().file("experiment.svg");
+  const auto found = json_of({"theory", "--experiment", "weights", "--runs", "2", "--keys", "64",
+                              "--dim", "4", "--seed", "7", "--threads", "2", "--svg", picture});
+  EXPECT_EQ(names_of(found), (Names{"experiment", "asks", "seed", "threads", "dim", "runs", "keys",
+                                    "table", "charts", "flags"}));
+  EXPECT_EQ(found.at("seed"), 7);
+  EXPECT_EQ(found.at("threads"), 2);
+  const auto row = found.at("table").at(0);
+  EXPECT_EQ(names_of(row), (Names{"name", "values"}));
+  EXPECT_EQ(names_of(row.at("values").at("effective keys")), (Names{"value", "standard_error"}));
+  const auto chart = found.at("charts").at(0);
+  EXPECT_EQ(names_of(chart), (Names{"title", "x", "y", "series"}));
+  EXPECT_EQ(names_of(chart.at("series").at(0)),
+            (Names{"name", "kind", "x", "y", "standard_error"}));
+  EXPECT_NE(read(picture).find("</svg>"), std::string::npos);
 }
 
 }  // namespace

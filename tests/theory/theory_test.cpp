@@ -91,6 +91,22 @@ TEST(Theory, LimitsNeitherOverflowNorCancel) {
             simulate(Softmax{{0, 1}}, 100, 0).concentration);
 }
 
+TEST(Theory, ATemperatureGivesTheFullMetricDotsConcentration) {
+  for (const double S : {1e-6, 0.01, 0.5, 0.99}) {
+    for (const std::int64_t dim : {1, 16, 64}) {
+      const std::vector<double> distances = {0, 1, double(dim)};
+      const double temperature = temperature_at(S, dim, distances);
+      double mean = 0;
+      for (const double square : distances)
+        mean += concentration(Ellipsoid{dim, square, temperature}) / 3;
+      EXPECT_NEAR(mean / S, 1, 1e-10) << S << " " << dim;
+    }
+  }
+  const std::vector<double> centre = {0};
+  EXPECT_NEAR(temperature_at(std::pow(0.75, 16), 64, centre), 1, 1e-12);
+  EXPECT_GT(temperature_at(0.9, 64, centre), temperature_at(0.5, 64, centre));
+}
+
 TEST(Theory, ScoresUnderADiagonalMetric) {
   const std::vector<double> q = {1, 2}, m = {1, 0.5}, mean = {3, -1}, covariance = {2, 1, 1, 4};
   const Scores of = scores_of(q, m, mean, covariance, 0.5);
@@ -121,6 +137,15 @@ TEST(Theory, WhatMeansNothingIsRefused) {
             "query and mean have no part in common: all weights are 0 and have no concentration");
   EXPECT_EQ(thrown<InvalidArgument>([] { simulate(Softmax{}, 1, 0); }),
             "1 keys to simulate; 2 or more");
+  EXPECT_EQ(thrown<InvalidArgument>([] { simulate(Softmax{}, 1000000000000, 0); }),
+            "1000000000000 keys to simulate; at most 100000000");
+  const std::vector<double> none, negative = {-1}, centre = {0};
+  EXPECT_EQ(thrown<InvalidArgument>([&] { temperature_at(1, 4, centre); }),
+            "concentration is 1; it must be above 0 and below 1");
+  EXPECT_EQ(thrown<InvalidArgument>([&] { temperature_at(0.5, 4, none); }),
+            "no query to find a temperature for");
+  EXPECT_EQ(thrown<InvalidArgument>([&] { temperature_at(0.5, 4, negative); }),
+            "distance2 is -1; it must be 0 or above");
   EXPECT_EQ(thrown<InvalidArgument>([] {
               simulate(Linear{{1, 1}, {1, 1}, {1, -2, -2, 5}}, 10, 0);
             }),
