@@ -234,13 +234,47 @@ VerbPage compare_page() {
           {}};
 }
 
-VerbPage theory_page() {
+Flags theory_flags() {
   constexpr std::string_view form_group = "What is asked", keys_group = "The keys",
                              experiment_group = "An experiment";
+  return {{"weighting", "softmax|identity|relu2|linear|decay", "softmax", form_group,
+           "how scores become weights"},
+          {"metric", "dot|key-covariance", "dot", form_group,
+           "key-covariance: softmax over the distances of normal keys, by their own covariance"},
+          {"simulate", "COUNT", "0", form_group, "draw so many keys too; 0: none"},
+          {"curve", "FILE", "", form_group,
+           "an SVG of S for gamma from 0 to --gamma (4) and beta from -2 to 2; key-covariance: "
+           "over the temperature"},
+          {"beta", "NUMBER", "0", keys_group, "mean of the scores"},
+          {"gamma", "NUMBER", "1", keys_group, "their standard deviation"},
+          {"query", "FILE", "", keys_group, "linear: phi(q), numbers in a text file"},
+          {"mean", "FILE", "", keys_group, "linear: of phi(k)"},
+          {"covariance", "FILE", "", keys_group, "linear: of phi(k), row by row"},
+          {"rate", "NUMBER", "0.9", keys_group, "decay: weight kept per step back"},
+          {"keys", "COUNT", "many", keys_group,
+           "how many there are; decay needs it, and an experiment has its own number"},
+          {"dim", "COUNT", "64", keys_group,
+           "key-covariance: directions; an experiment has its own number"},
+          {"distance2", "NUMBER", "0", keys_group,
+           "key-covariance: squared distance of the query to the keys' mean"},
+          {"temperature", "NUMBER|auto", "1", keys_group,
+           "key-covariance: 1/c; auto: where S is that of dot with scores of spread --gamma"},
+          {"experiment", "ellipse|perturbed-query|recovery|weights|covariance|collapse", "",
+           experiment_group, "a claim tried out on made data"},
+          {"runs", "COUNT", "the experiment's", experiment_group,
+           "draws that each number is a mean of"},
+          {"noise", "NUMBER", "the experiment's", experiment_group,
+           "ellipse, recovery: standard deviation of what is added to the values"},
+          {"layers", "COUNT", "12", experiment_group, "collapse: how often the block is applied"},
+          {"svg", "FILE", "", experiment_group, "its picture"},
+          {"markdown", "", "", experiment_group, "its table as Markdown"}};
+}
+
+VerbPage theory_page() {
   return {
       "theory",
-      "Says how well attention can concentrate: S = E|a| / sqrt(E a^2), in closed form and "
-      "simulated; tries out claims about attention.",
+      "Says how well attention can concentrate, in closed form and simulated, and tries out "
+      "claims.",
       {{"relu2, checked with a million keys",
         "foci theory --weighting relu2 --beta -1 --gamma 3 --simulate 1000000"},
        {"a query at the mean of keys in 64 directions, their covariance as metric",
@@ -248,43 +282,11 @@ VerbPage theory_page() {
        {"curves over gamma as a picture", "foci theory --weighting identity --curve s.svg"},
        {"does an elliptical neighbourhood estimate better than a sphere?",
         "foci theory --experiment ellipse --svg ellipse.svg"}},
-      together(
-          {{{"weighting", "softmax|identity|relu2|linear|decay", "softmax", form_group,
-             "how scores become weights"},
-            {"metric", "dot|key-covariance", "dot", form_group,
-             "key-covariance: softmax over the distances of normal keys, by their own covariance"},
-            {"simulate", "COUNT", "0", form_group, "draw so many keys too; 0: none"},
-            {"curve", "FILE", "", form_group,
-             "an SVG of S for gamma from 0 to --gamma (4) and beta from -2 to 2; key-covariance: "
-             "over the temperature"},
-            {"beta", "NUMBER", "0", keys_group, "mean of the scores"},
-            {"gamma", "NUMBER", "1", keys_group, "their standard deviation"},
-            {"query", "FILE", "", keys_group, "linear: phi(q), numbers in a text file"},
-            {"mean", "FILE", "", keys_group, "linear: of phi(k)"},
-            {"covariance", "FILE", "", keys_group, "linear: of phi(k), row by row"},
-            {"rate", "NUMBER", "0.9", keys_group, "decay: weight kept per step back"},
-            {"keys", "COUNT", "many", keys_group,
-             "how many there are; decay needs it, and so do experiments, which have their own "
-             "number"},
-            {"dim", "COUNT", "64", keys_group,
-             "key-covariance: directions; an experiment has its own number"},
-            {"distance2", "NUMBER", "0", keys_group,
-             "key-covariance: squared distance of the query to the keys' mean"},
-            {"temperature", "NUMBER|auto", "1", keys_group,
-             "key-covariance: 1/c; auto: where S is that of dot with scores of spread --gamma"},
-            {"experiment", "ellipse|perturbed-query|recovery|weights|covariance|collapse", "",
-             experiment_group, "a claim tried out on made data"},
-            {"runs", "COUNT", "the experiment's", experiment_group,
-             "draws that each number is a mean of"},
-            {"noise", "NUMBER", "the experiment's", experiment_group,
-             "ellipse, recovery: standard deviation of what is added to the values"},
-            {"layers", "COUNT", "12", experiment_group, "collapse: how often the block is applied"},
-            {"svg", "FILE", "", experiment_group, "its picture"},
-            {"markdown", "", "", experiment_group, "its table as Markdown"}},
-           common_flags()}),
+      together({theory_flags(), common_flags()}),
       {},
       {},
-      {"A score is beta + gamma e, e normal; keys ~ N(mu, C) under a diagonal metric m have beta = "
+      {"Concentration is S = E|a| / sqrt(E a^2). A score is beta + gamma e, e normal; keys ~ N(mu, "
+       "C) under a diagonal metric m have beta = "
        "c q.(m mu) and gamma^2 = c^2 (m q)' C (m q). Of n keys n S^2 count; the forms hold for "
        "many keys, and S is never below 1/sqrt(n).",
        "Experiments: ellipse, regression in spheres and ellipses; perturbed-query, the bound on "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The curves of foci theory: S over gamma, one for each beta, or under the keys' covariance over the
-// temperature, one for each distance of the query. As numbers and as a picture.
+// The curves of foci theory: S over gamma, one for each beta, or under the keys' covariance over
+// the temperature, one for each distance of the query. As numbers and as a picture.
 #pragma once
 
 #include "cli/charts.hpp"

@@ -146,7 +146,8 @@ Estimate beside_dot(const Courses& arm, const std::vector<Courses>& dots, std::i
     const double here = arm.entropy.at(0)[run];
     std::size_t i = 0;
     while (i + 2 < dots.size() && entropy(i + 1) > here) ++i;
-    const double t = (here - entropy(i)) / (entropy(i + 1) - entropy(i));
+    const double apart = entropy(i + 1) - entropy(i);
+    const double t = apart == 0 ? 0 : (here - entropy(i)) / apart;
     const double same = residual(i) + t * (residual(i + 1) - residual(i));
     ratios.push_back(arm.residual.at(last)[run] / std::exp(same));
   }

@@ -10,13 +10,24 @@
 namespace foci::experiments {
 namespace {
 
-constexpr std::int64_t most_dim = 64, most_runs = 10'000, most_layers = 1000;
+constexpr std::int64_t most_runs = 10'000, most_layers = 1000;
 
-/// Weights looks at few queries; the others at every pair of tokens, or once a scale at each key.
+/// Smallest and largest dim and most keys. What is the same in one dimension says nothing; the
+/// search moves every number of its problem, Weights looks at few queries, the others at every pair
+/// of tokens.
+struct Limits {
+  std::int64_t least_dim = 1, most_dim = 64, most_keys = 2048;
+};
 template <class Of>
-constexpr std::int64_t most_keys = std::is_same_v<Of, Weights>          ? 65'536
-                                   : std::is_same_v<Of, PerturbedQuery> ? 64
-                                                                        : 4096;
+constexpr Limits limits = {};
+template <>
+constexpr Limits limits<PerturbedQuery> = {1, 8, 16};
+template <>
+constexpr Limits limits<Recovery> = {2, 64, 2048};
+template <>
+constexpr Limits limits<Weights> = {1, 64, 16'384};
+template <>
+constexpr Limits limits<Collapse> = {2, 64, 512};
 
 void within(std::int64_t least, std::int64_t value, std::int64_t most, const char* name) {
   if (value >= least && value <= most) return;
@@ -26,8 +37,8 @@ void within(std::int64_t least, std::int64_t value, std::int64_t most, const cha
 
 template <class Of>
 void check(const Of& of) {
-  within(std::is_same_v<Of, Recovery> ? 2 : 1, of.dim, most_dim, "dim");
-  if constexpr (requires { of.keys; }) within(2, of.keys, most_keys<Of>, "keys");
+  within(limits<Of>.least_dim, of.dim, limits<Of>.most_dim, "dim");
+  if constexpr (requires { of.keys; }) within(2, of.keys, limits<Of>.most_keys, "keys");
   within(2, of.runs, most_runs, "runs");
   if constexpr (requires { of.layers; }) within(1, of.layers, most_layers, "layers");
   if constexpr (requires { of.noise; })

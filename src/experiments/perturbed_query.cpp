@@ -45,7 +45,13 @@ struct Problem {
       if (geometry == 1) M(i, i) = std::exp(std::clamp(chosen[std::size_t(i)], -8.0, 8.0));
       for (std::int64_t j = 0; j <= i && geometry == 2; ++j) L(i, j) = chosen[at++];
     }
-    return geometry == 2 ? product_transposed(L, L) : M;
+    if (geometry < 2) return M;
+    Matrix P = product_transposed(L, L);
+    double trace = 1e-300;
+    for (std::int64_t i = 0; i < D; ++i) trace += P(i, i);
+    for (std::int64_t i = 0; i < D; ++i)
+      P(i, i) += 1e-9 * trace;  // or rounding may sink it below 0
+    return P;
   }
 };
 

@@ -57,6 +57,25 @@ inline std::vector<Bad> bad_theories() {
        {"theory", "--weighting", "decay", "--keys", "4", "--curve", "x.svg"},
        2,
        "--curve is drawn over gamma"},
+      {"temperature_of_softmax",
+       {"theory", "--temperature", "auto"},
+       2,
+       "--temperature does not belong to softmax"},
+      {"temperature_of_even_weights",
+       {"theory", "--metric", "key-covariance", "--temperature", "auto", "--gamma", "0"},
+       2,
+       "concentration is 1; it must be above 0 and below 1"},
+      {"too_many_keys_to_draw",
+       {"theory", "--simulate", "1000000000000"},
+       2,
+       "keys to simulate; at most 100000000"},
+      {"curve_to_nowhere", {"theory", "--curve", "/nowhere/x.svg"}, 1, "cannot be written"},
+  };
+}
+
+/// What its experiments are asked.
+inline std::vector<Bad> bad_experiments() {
+  return {
       {"unknown_experiment", {"theory", "--experiment", "elipse"}, 2, "did you mean ellipse?"},
       {"experiment_in_no_dimension",
        {"theory", "--experiment", "ellipse", "--dim", "0"},
@@ -69,7 +88,7 @@ inline std::vector<Bad> bad_theories() {
       {"experiment_with_a_million_keys",
        {"theory", "--experiment", "collapse", "--keys", "1000000"},
        2,
-       "keys is 1000000; it must be 2 to 4096"},
+       "keys is 1000000; it must be 2 to 512"},
       {"experiment_of_one_run",
        {"theory", "--experiment", "weights", "--runs", "1"},
        2,
@@ -87,19 +106,6 @@ inline std::vector<Bad> bad_theories() {
        {"theory", "--experiment", "covariance", "--runs", "2", "--svg", "/nowhere/x.svg"},
        1,
        "cannot be written"},
-      {"temperature_of_softmax",
-       {"theory", "--temperature", "auto"},
-       2,
-       "--temperature does not belong to softmax"},
-      {"temperature_of_even_weights",
-       {"theory", "--metric", "key-covariance", "--temperature", "auto", "--gamma", "0"},
-       2,
-       "concentration is 1; it must be above 0 and below 1"},
-      {"too_many_keys_to_draw",
-       {"theory", "--simulate", "1000000000000"},
-       2,
-       "keys to simulate; at most 100000000"},
-      {"curve_to_nowhere", {"theory", "--curve", "/nowhere/x.svg"}, 1, "cannot be written"},
   };
 }
 

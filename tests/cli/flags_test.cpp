@@ -103,6 +103,9 @@ Changes mechanism_changes() {
   };
 }
 
+constexpr const char* working[] = {"info",    "attend", "check", "bench",
+                                   "compare", "theory", "data",  "corrupt"};
+
 /// Flags of every verb that works.
 Changes common_changes() {
   return {
@@ -261,10 +264,7 @@ std::map<std::string, Verb> verbs() {
                      {"dtype", {{"--json"}, {"--dtype", "bf16"}}}}};
   add(all["compare"].changes, shape_changes());
   all["theory"] = {{"theory"}, theory_changes()};
-  for (const char* verb :
-       {"info", "attend", "check", "bench", "compare", "theory", "data", "corrupt"}) {
-    add(all[verb].changes, common_changes());
-  }
+  for (const char* verb : working) add(all[verb].changes, common_changes());
   const std::string checkpoint = FOCI_SOURCE_DIR "/tests/data/golden/training.pth";
   all["convert"] = {{"convert", checkpoint, trace},
                     {{"take", {{}, {"--take", "optimizer"}}},
@@ -312,8 +312,7 @@ TEST(Flags, WithoutAChangeNothingChanges) {
 }
 
 TEST(Flags, EveryVerbTakesTheCommonOnes) {
-  for (const char* name :
-       {"info", "attend", "check", "bench", "compare", "theory", "data", "corrupt"}) {
+  for (const char* name : working) {
     std::set<std::string> flags;
     for (const foci::cli::Flag& flag : foci::cli::find_verb(name)->flags) flags.emplace(flag.name);
     for (const char* flag : {"json", "quiet", "seed", "threads", "device"}) {

@@ -54,6 +54,7 @@ INSTANTIATE_TEST_SUITE_P(Pairs, BadInput, testing::ValuesIn(bad_pairs()), name_o
 INSTANTIATE_TEST_SUITE_P(Shapes, BadInput, testing::ValuesIn(bad_shapes()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Contests, BadInput, testing::ValuesIn(bad_contests()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Theory, BadInput, testing::ValuesIn(bad_theories()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Experiments, BadInput, testing::ValuesIn(bad_experiments()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Tensors, BadInput, testing::ValuesIn(bad_tensors()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Files, BadInput, testing::ValuesIn(bad_files()), name_of_case);
 

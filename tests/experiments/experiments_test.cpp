@@ -73,6 +73,20 @@ TEST(Experiments, NumbersHangOnTheSeedAlone) {
   foci::set_warning_handler(nullptr);
 }
 
+TEST(Experiments, TheSmallestHaveNumbersToo) {
+  foci::set_warning_handler([](std::string_view) {});
+  const std::vector<Experiment> all = {Ellipse{.dim = 1, .keys = 2, .runs = 2, .noise = 0},
+                                       PerturbedQuery{.dim = 1, .keys = 2, .runs = 2},
+                                       Recovery{.dim = 2, .keys = 2, .runs = 2, .noise = 0},
+                                       Weights{.dim = 1, .keys = 2, .runs = 2},
+                                       Covariance{.dim = 1, .runs = 2},
+                                       Collapse{.dim = 2, .keys = 2, .runs = 2, .layers = 1}};
+  for (const Experiment& one : all) {
+    for (const double x : numbers(run(one))) EXPECT_TRUE(std::isfinite(x)) << one.index();
+  }
+  foci::set_warning_handler(nullptr);
+}
+
 TEST(Experiments, TheTrueEllipseBeatsTheSphereAndARandomOneDoesNot) {
   const Result found = run(Ellipse{}, 1);
   const Estimate sphere = at(found, "sphere (dot)", 0), ellipse = at(found, "true variability", 0),
@@ -193,10 +207,12 @@ TEST(Experiments, SizesThatMeanNothingAreRefused) {
   };
   EXPECT_EQ(says(Ellipse{.dim = 0}), "dim is 0; it must be 1 to 64");
   EXPECT_EQ(says(Ellipse{.noise = -1}), "noise is -1; it must be 0 or above");
-  EXPECT_EQ(says(Ellipse{.keys = 1000000}), "keys is 1000000; it must be 2 to 4096");
-  EXPECT_EQ(says(PerturbedQuery{.keys = 65}), "keys is 65; it must be 2 to 64");
+  EXPECT_EQ(says(Ellipse{.keys = 1000000}), "keys is 1000000; it must be 2 to 2048");
+  EXPECT_EQ(says(PerturbedQuery{.keys = 17}), "keys is 17; it must be 2 to 16");
+  EXPECT_EQ(says(PerturbedQuery{.dim = 9}), "dim is 9; it must be 1 to 8");
   EXPECT_EQ(says(Recovery{.dim = 1}), "dim is 1; it must be 2 to 64");
-  EXPECT_EQ(says(Weights{.keys = 65537}), "keys is 65537; it must be 2 to 65536");
+  EXPECT_EQ(says(Weights{.keys = 16385}), "keys is 16385; it must be 2 to 16384");
+  EXPECT_EQ(says(Collapse{.keys = 513}), "keys is 513; it must be 2 to 512");
   EXPECT_EQ(says(Covariance{.runs = 1}), "runs is 1; it must be 2 to 10000");
   EXPECT_EQ(says(Collapse{.layers = 0}), "layers is 0; it must be 1 to 1000");
 }
