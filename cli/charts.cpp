@@ -358,9 +358,10 @@ std::string svg_of(const Picture& picture) {
     std::string letters;
     for (const std::size_t i : group.charts) {
       if (groups.size() > 1) letters += letter(i);
+      const std::size_t row = i / columns, column = i % columns;
       const std::string title = groups.size() > 1 ? letter(i) + "  " : "";
       panels += fmt::format("<g transform=\"translate({:.0f} {:.0f})\">\n{}</g>\n",
-                            cell * double(i % columns), tall * double(i / columns),
+                            cell * double(column), tall * double(row),
                             Panel(picture.charts[i], title + picture.charts[i].title, width, height)
                                 .drawn(group.looks));
     }

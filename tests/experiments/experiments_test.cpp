@@ -8,6 +8,7 @@
 
 #include "experiments/symmetric.hpp"
 #include "experiments/trial.hpp"
+#include "sanitized.hpp"
 #include "thrown.hpp"
 
 #include <gtest/gtest.h>
@@ -87,7 +88,14 @@ TEST(Experiments, TheSmallestHaveNumbersToo) {
   foci::set_warning_handler(nullptr);
 }
 
-TEST(Experiments, TheTrueEllipseBeatsTheSphereAndARandomOneDoesNot) {
+/// What docs/theory.md says, at the sizes it says it of.
+class Claims : public testing::Test {
+  void SetUp() override {
+    if (foci::sanitized) GTEST_SKIP() << "the tests above run the same code, and faster";
+  }
+};
+
+TEST_F(Claims, TheTrueEllipseBeatsTheSphereAndARandomOneDoesNot) {
   const Result found = run(Ellipse{}, 1);
   const Estimate sphere = at(found, "sphere (dot)", 0), ellipse = at(found, "true variability", 0),
                  estimated = at(found, "estimated (jacobian)", 0), random = at(found, "random", 0);
@@ -107,9 +115,9 @@ TEST(Experiments, TheTrueEllipseBeatsTheSphereAndARandomOneDoesNot) {
 }
 
 /// A search that could not find a bound that is a hundredth too small would prove nothing.
-TEST(Experiments, TheSearchReachesTheBoundAndFindsNoViolation) {
+TEST_F(Claims, TheSearchReachesTheBoundAndFindsNoViolation) {
   for (const PerturbedQuery& of :
-       {PerturbedQuery{}, PerturbedQuery{.dim = 1, .keys = 2, .runs = 20}}) {
+       {PerturbedQuery{.runs = 30}, PerturbedQuery{.dim = 1, .keys = 2, .runs = 20}}) {
     const Result found = run(of, 2);
     for (const char* geometry : {"dot", "diagonal", "full"}) {
       EXPECT_GT(at(found, geometry, 0).value, 1000);
@@ -135,7 +143,7 @@ TEST(Experiments, TwoKeysReachTheBound) {
   }
 }
 
-TEST(Experiments, LayerChangeFindsRowsAndJacobianColumns) {
+TEST_F(Claims, LayerChangeFindsRowsAndJacobianColumns) {
   const Result found = run(Recovery{}, 3);
   EXPECT_GT(at(found, "layer-change, own coordinate", 0).value, 0.7);
   EXPECT_LT(std::abs(at(found, "layer-change, mixed", 0).value), 0.35);
@@ -149,8 +157,8 @@ TEST(Experiments, LayerChangeFindsRowsAndJacobianColumns) {
   EXPECT_LT(over_noise.back().value, 0.35);
 }
 
-TEST(Experiments, WeightsAreThoseOfTheClosedForms) {
-  const Result found = run(Weights{.keys = 2048, .runs = 4}, 4);
+TEST_F(Claims, WeightsAreThoseOfTheClosedForms) {
+  const Result found = run(Weights{.keys = 1024, .runs = 4}, 4);
   for (const char* arm : {"dot", "diagonal", "full, scale auto"})
     EXPECT_NEAR(at(found, arm, 2).value, 1, 0.05) << arm;
   EXPECT_NEAR(at(found, "full, scale auto", 0).value, at(found, "dot", 0).value,
@@ -163,7 +171,7 @@ TEST(Experiments, WeightsAreThoseOfTheClosedForms) {
   EXPECT_NEAR(held.y.back().value, 1, 1e-12);
 }
 
-TEST(Experiments, ACovarianceNeedsKeys) {
+TEST_F(Claims, ACovarianceNeedsKeys) {
   foci::set_warning_handler([](std::string_view) {});
   const Result found = run(Covariance{.runs = 4}, 5);
   foci::set_warning_handler(nullptr);
@@ -185,7 +193,7 @@ TEST(Experiments, ACovarianceNeedsKeys) {
   }
 }
 
-TEST(Experiments, EntropyTellsCollapseButForDistances) {
+TEST_F(Claims, EntropyTellsCollapseButForDistances) {
   const Result found = run(Collapse{}, 6);
   for (const char* arm : {"flat", "random", "layer-change", "jacobian"})
     EXPECT_NEAR(at(found, arm, 2).value, 1, 0.15) << arm;
