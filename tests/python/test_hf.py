@@ -636,3 +636,24 @@ def test_packed_rows_are_refused_under_compile_too():
     compiled = torch.compile(model, backend="eager")
     with pytest.raises(Exception, match="attention_mask"):
         run(compiled, inputs("gpt2"), use_cache=False)
+
+
+@pytest.mark.parametrize("make", [gpt2, llama, vit, bert])
+def test_five_lines_measure_a_model(make):
+    """docs/python.md shows these lines; plain models are given foci's attention for the while."""
+    model = make().eval()
+    image = dict(pixel_values=torch.randn(2, 3, 32, 32))
+    words = dict(input_ids=torch.randint(3, WORDS, (2, 9)))
+    inputs = image if make is vit else words
+    plain = foci.measure_model(model, **inputs)
+    assert getattr(model, "_foci_before", None) is None  # as it was
+    foci.hf.enable(model, metric="layer-change")
+    report = foci.measure_model(model, **inputs)
+    print(report.summary())
+    assert len(plain.layers) == len(report.layers) == 3 and report.samples == 2
+    for layer in report.layers:
+        assert 1 <= layer.rows["effective_keys"].mean <= layer.keys
+        assert layer.tokens["effective_rank"].n == 2
+    assert plain.layers[1].metric is None and report.layers[1].metric["most"] == 1
+    with torch.no_grad():
+        assert torch.isfinite(model(**inputs).logits if make is not bert else model(**inputs)[0]).all()

@@ -328,3 +328,17 @@ def test_compiles_with_inductor():
     torch._dynamo.reset()
     with torch.no_grad():
         hold(torch.compile(model, fullgraph=True)(x), model(x), exact(x.double()))
+
+
+def test_five_lines_measure_a_model():
+    model = foci.timm.enable(small(), metric="layer-change")
+    report = foci.measure_model(model, images(), grid=(1, 4, 4))
+    assert len(report.layers) == 3 and report.samples == 4
+    for layer in report.layers:
+        assert 1 <= layer.rows["effective_keys"].mean <= 17 and layer.rows["distance"].mean > 0
+        assert layer.tokens["effective_rank"].n == 4
+    assert report.layers[0].metric is None and report.layers[1].metric["most"] == 1
+    plain = foci.timm.enable(small(), metric="dot", layers=":")
+    assert foci.measure_model(plain, images()).layers[1].metric is None
+    with pytest.raises(ValueError, match="foci.timm.enable"):
+        foci.measure_model(small(), images())
