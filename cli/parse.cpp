@@ -330,31 +330,23 @@ Train train_of(const Called& called) {
   return {.common = common_of(called.words), .task = called.word, .words = called.words};
 }
 
+/// A verb about a trained model.
+template <class OfModel>
+OfModel about(const Called& called, const char* needs, std::initializer_list<const char*> sizes) {
+  if (called.word.empty()) {
+    throw Misuse(fmt::format("{} needs {}", called.verb, needs),
+                 fmt::format("for instance foci {} runs/a", called.verb));
+  }
+  for (const char* flag : sizes) size_of_flag(called.words, flag, 1);
+  return {common_of(called.words), called.word, called.words};
+}
+
 Eval eval_of(const Called& called) {
-  if (called.word.empty())
-    throw Misuse("eval needs the folder of a run", "for instance foci eval runs/a");
-  for (const char* flag : {"batch", "workers"}) size_of_flag(called.words, flag, 1);
   for (const char* flag : {"severity", "scale", "frost", "baseline", "rate", "synonyms"}) {
     if (called.words.count(flag) > 0 && called.words.count("corrupt") == 0)
       throw Misuse(fmt::format("--{} goes with --corrupt", flag));
   }
-  return {.common = common_of(called.words), .run = called.word, .words = called.words};
-}
-
-Attack attack_of(const Called& called) {
-  if (called.word.empty())
-    throw Misuse("attack needs the folder of a run", "for instance foci attack runs/a");
-  size_of_flag(called.words, "batch", 1);
-  return {.common = common_of(called.words), .run = called.word, .words = called.words};
-}
-
-Measure measure_of(const Called& called) {
-  if (called.word.empty()) {
-    throw Misuse("measure needs a run, a language model or a file of tensors",
-                 "for instance foci measure runs/a");
-  }
-  for (const char* flag : {"batch", "top"}) size_of_flag(called.words, flag, 1);
-  return {.common = common_of(called.words), .subject = called.word, .words = called.words};
+  return about<Eval>(called, "the folder of a run", {"batch", "workers"});
 }
 
 Serve serve_of(const Called& called) {
@@ -410,8 +402,11 @@ Verb parse(const std::vector<std::string>& arguments) {
   if (called.verb == "generate") return WithTorch{generate_of(called), arguments};
   if (called.verb == "train") return WithTorch{train_of(called), arguments};
   if (called.verb == "eval") return WithTorch{eval_of(called), arguments};
-  if (called.verb == "attack") return WithTorch{attack_of(called), arguments};
-  if (called.verb == "measure") return WithTorch{measure_of(called), arguments};
+  if (called.verb == "attack")
+    return WithTorch{about<Attack>(called, "the folder of a run", {"batch"}), arguments};
+  if (called.verb == "measure")
+    return WithTorch{about<Measure>(called, "a run, a model or tensors", {"batch", "top"}),
+                     arguments};
   if (called.verb == "serve") return serve_of(called);
   if (called.verb == "completion") return completion_of(called.word);
   if (called.verb == "manual") return Manual{};

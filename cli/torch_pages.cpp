@@ -122,7 +122,6 @@ VerbPage measure_page() {
       {{"a run, its tables", "foci measure runs/a"},
        {"two runs side by side, each head for itself",
         "foci measure runs/a --beside runs/dot --per head"},
-       {"how the metric moves while it trains", "foci measure runs/a --checkpoints"},
        {"others' weights under another metric",
         "foci measure stories260K.bin --text story.txt --metric layer-change"},
        {"the tensors of one call, for a program",

@@ -28,8 +28,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// GPT-2's folder has a config.json as well, and weights beside it.
 bool is_folder_of_run(const std::string& path) {
-  return fs::is_directory(fs::path(path) / "checkpoints") || has_config(path);
+  return fs::is_directory(fs::path(path) / "checkpoints") ||
+         (has_config(path) && !fs::exists(fs::path(path) / "model.safetensors"));
 }
 
 /// Flags that are not for this kind of subject.
@@ -84,6 +86,7 @@ std::vector<Measured> open_runs(const Measure& verb) {
   }
   std::vector<Measured> all;
   for (const std::string& run : runs) {
+    read_config(run);  // says so where it is no run
     if (verb.words.count("checkpoints") == 0) {
       all.push_back(open_run(verb, run, weights_of(run, ema)));
       continue;
@@ -147,7 +150,6 @@ Measured open_tensors(const Measure& verb, const Safetensors& file) {
 std::string text_in(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.good() && !file.eof()) throw FileError(fmt::format("{}: cannot be read", shown(path)));
   if (text.empty()) throw FileError(fmt::format("{}: is not there, or empty", shown(path)));
   return text;
 }

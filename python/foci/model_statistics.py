@@ -16,7 +16,8 @@ from ._weights import Grid, is_full, look_closely, mean_over, metric_of, words_o
 ROWS = ("concentration", "effective_keys", "entropy", "largest", "distance", "top_mass")
 WHOLE = ("head_distance", "rollout_keys", "key_change")
 TOKENS = _tokens.ALIKE + _tokens.SPECTRUM
-_AT = {"concentration": 2, "effective_keys": 3, "entropy": 4, "largest": 5}  # in a call's statistics
+# Their places in a call's statistics.
+_AT = {"concentration": 2, "effective_keys": 3, "entropy": 4, "largest": 5}
 
 
 class Value(NamedTuple):
@@ -370,8 +371,8 @@ def measure_model(
     rollout: int = 1024,
     **named: Any,
 ) -> ModelStatistics:
-    """Runs model(*inputs, **named) without gradients, in evaluation mode, and looks at every call of
-    attention on the way. The model has foci's attention: foci.nn, foci.timm, foci.hf; a plain
+    """Runs model(*inputs, **named) without gradients, in evaluation mode, and looks at every call
+    of attention on the way. The model has foci's attention: foci.nn, foci.timm, foci.hf; a plain
     Hugging Face model is given it for the while.
 
     over: several inputs instead, one after another: tensors, tuples or dicts.

@@ -147,4 +147,32 @@ TEST(Generate, SaysWhatIsWrong) {
             "foci: " + model + ": a vocabulary of 263, and the tokenizer has 264");
 }
 
+/// The same models, looked at while they go over a text.
+TEST(Generate, ModelsAreMeasuredOverAText) {
+  if (!built) GTEST_SKIP() << "this build has no torch";
+  const std::string model = made_model(), text = folder().file("text.txt");
+  write(text, "abab baab abba abab");
+  made_tokenizer();
+  const auto measured = [&](const Words& words) {
+    const Ran ran = run_foci(Words{"measure", model, "--text", text, "--json"} + words);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.json().at("measured").at(0);
+  };
+  const auto plain = measured({});
+  EXPECT_EQ(plain.at("samples"), 2);  // windows of 8 tokens
+  const auto& layer = plain.at("layers").at(0);
+  EXPECT_EQ(layer.at("queries"), 8);
+  EXPECT_FALSE(layer.contains("metric"));
+  const auto other = measured({"--metric", "random", "--tokenizer", folder().file("tok263.bin")});
+  EXPECT_EQ(other.at("layers").at(0).at("metric").at("most"), 1);
+  const Ran missing = run_foci({"measure", model, "--text", "nowhere"});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_NE(missing.err.find("nowhere: is not there, or empty"), std::string::npos) << missing.err;
+  const std::string gpt2 = made_gpt2();
+  add_pairs(gpt2);
+  const Ran ran = run_foci({"measure", gpt2, "--text", text});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("tokens after"), std::string::npos) << ran.out;
+}
+
 }  // namespace

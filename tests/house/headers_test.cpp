@@ -24,7 +24,8 @@ const Language c11{"C11", FOCI_CC " -x c -std=c11"};
 bool wants_torch(const std::string& header) {
   return header == "foci/nn.hpp" || header == "foci/models.hpp" || header == "foci/language.hpp" ||
          header == "foci/train.hpp" || header == "foci/attack.hpp" ||
-         header == "foci/classifier.hpp";
+         header == "foci/classifier.hpp" || header == "foci/watch.hpp" ||
+         header == "foci/measure.hpp";
 }
 
 house::Ran compile(const std::string& header, const Language& language) {
