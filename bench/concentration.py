@@ -80,7 +80,7 @@ def pictures_of(options, run):
     for sample in options.sample_numbers:
         with tempfile.TemporaryDirectory() as folder:
             asked(options.foci, "measure", run, "--samples", "1", "--pictures", folder, "--sample",
-                  str(sample), "--layer", str(options.layer), "--out", folder, "--json")
+                  str(sample), "--in-layer", str(options.layer), "--out", folder, "--json")
             with open(os.path.join(folder, "pictures.json")) as file:
                 found.append(json.load(file, parse_float=lambda x: float(f"{float(x):.5g}")))
     return found

@@ -18,13 +18,14 @@ std::string curve_svg(const Attacked& subject, const std::vector<Judged>& judged
   const std::string& text = judged.back().reach.text;
   const bool of_255 = text.ends_with("/255");
   for (double& value : eps) value *= of_255 ? 255 : 1;
-  report::LineChart chart{.title = "Accuracy under attack",
-                          .about = "The share of images that stay right, by how far an attack may "
-                                   "move each.",
-                          .x = {.name = "eps, " + text.substr(0, text.find(' ')) +
-                                        (of_255 ? ", in 255ths" : ""),
-                                .from = 0},
-                          .y = {.name = "accuracy, %", .from = 0, .to = 100}};
+  report::LineChart chart{
+      .title = "Accuracy under attack",
+      .about =
+          "The share of images that stay right, by how far an attack may "
+          "move each.",
+      .x = {.name = "eps, " + text.substr(0, text.find(' ')) + (of_255 ? ", in 255ths" : ""),
+            .from = 0},
+      .y = {.name = "accuracy, %", .from = 0, .to = 100}};
   const double clean = percent(judged[0].arms[0].clean);
   for (std::size_t a = 0; a < subject.arms.size() && subject.arms.size() > 1; ++a) {
     report::Series arm{.name = subject.arms[a].name, .x = eps, .y = {clean}};

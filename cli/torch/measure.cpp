@@ -4,6 +4,7 @@
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/torch/measure_report.hpp"
+#include "cli/torch/measure_samples.hpp"
 #include "cli/torch/records.hpp"
 #include "cli/torch/run.hpp"
 
@@ -144,6 +145,9 @@ int run_torch(const Measure& verb) {
     for (const Measured& subject : subjects) found.push_back(measured(subject, plan, progress));
   }
   add_drift(found);
+  std::vector<const measure::Report*> reports;
+  for (const Found& one : found) reports.push_back(&one.report);
+  const std::vector<std::string> pictures = pictures_of(verb, subjects, reports);
   Json measured = Json::array(), records = Json::array();
   for (const Found& one : found) {
     measured.push_back(json_of(one, plan));
@@ -162,11 +166,15 @@ int run_torch(const Measure& verb) {
     }
     print_json({{"out", folder.empty() ? Json(nullptr) : Json(folder)},
                 {"measured", measured},
+                {"pictures", pictures},
                 {"records", records}});
     return 0;
   }
   print_found(found, plan, verb.common);
   if (shows && !folder.empty()) fmt::print("\nin full in {}/measure.json\n", folder);
+  if (shows) {
+    for (const std::string& path : pictures) fmt::print("{}\n", path);
+  }
   return 0;
 }
 

@@ -39,7 +39,7 @@ Place place_of(const PictureWish& wish, const Pictured& of, const AttentionView&
   };
   Place place;
   place.layer = wish.layer < 0 ? view.layers() - 1 : wish.layer;
-  among("layer", place.layer, view.layers());
+  among("in-layer", place.layer, view.layers());
   place.head = wish.head;
   among("head", place.head, view.heads(place.layer));
   const measure::Grid grid = grid_at(of.grids, place.layer);
@@ -274,13 +274,16 @@ void write_tokens(Folder& folder, const Pictured& of, const AttentionView& view,
   folder.text("text.svg", report::draw(sheet));
 }
 
-}  // namespace
+/// What the strip of several subjects is made of.
+struct Beside {
+  report::HeatRow heat;
+  std::vector<report::Plane> planes;
+};
 
-std::vector<std::string> write_pictures(const PictureWish& wish, const Pictured& of,
-                                        const measure::Report& report) {
+void write_one(Folder& folder, const PictureWish& wish, const Pictured& of,
+               const measure::Report& report, Beside& beside) {
   const AttentionView view(of.pass);
   const Place place = place_of(wish, of, view);
-  Folder folder(wish.folder);
   Json told{{"model", of.name},       {"sample", of.sample},  {"layer", place.layer},
             {"head", place.head},     {"query", place.query}, {"metric", view.metric(place.layer)},
             {"planes", Json::array()}};
@@ -290,7 +293,45 @@ std::vector<std::string> write_pictures(const PictureWish& wish, const Pictured&
   write_plane(folder, of, view, place, told);
   write_tokens(folder, of, view, place);
   folder.text("pictures.json", told.dump(1) + "\n");
-  return folder.written;
+  const measure::Grid grid = grid_at(of.grids, place.layer);
+  beside.planes.push_back(
+      view.planes(place.layer, std::max<std::int64_t>(0, place.head), place.query).back());
+  beside.planes.back().name = of.name;
+  if (!of.image || !on_grid(grid, view.keys(place.layer))) return;
+  beside.heat.name = fmt::format("{}, {}", of.sample, place.words());
+  beside.heat.image = *of.image;
+  beside.heat.query = cell_of(grid, place.query);
+  beside.heat.heats.push_back(
+      heat_of(of.name, view.row(place.layer, place.head, place.query), grid));
+}
+
+}  // namespace
+
+std::vector<std::string> write_pictures(const PictureWish& wish, const std::vector<Pictured>& all,
+                                        const std::vector<const measure::Report*>& reports) {
+  std::vector<std::string> written;
+  Beside beside;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    Folder folder(all.size() == 1 ? wish.folder : fmt::format("{}/{}", wish.folder, i));
+    write_one(folder, wish, all[i], *reports[i], beside);
+    written.insert(written.end(), folder.written.begin(), folder.written.end());
+  }
+  if (all.size() == 1) return written;
+  Folder folder(wish.folder);
+  folder.text("ellipse.svg",
+              report::draw(report::PlaneSheet{.title = "One query of each",
+                                              .about = "Keys of one query, a model a panel.",
+                                              .planes = beside.planes}));
+  if (beside.heat.heats.size() == all.size()) {
+    const report::HeatSheet sheet{.title = "Weights of each",
+                                  .about = "Attention weights over one image, a model a panel.",
+                                  .rows = {beside.heat},
+                                  .range = report::Range::own};
+    folder.text("heat.svg", report::draw(sheet));
+    folder.png("heat.png", report::paint(sheet));
+  }
+  written.insert(written.end(), folder.written.begin(), folder.written.end());
+  return written;
 }
 
 }  // namespace foci::cli

@@ -31,9 +31,10 @@ struct Pictured {
   std::vector<std::string> tokens = {};   ///< of text
 };
 
+/// Of each one, in a folder of its own where there are several, with a strip of them all above.
 /// The files that were written. Throws InvalidArgument for a layer, head or query that is none,
 /// FileError.
-std::vector<std::string> write_pictures(const PictureWish& wish, const Pictured& of,
-                                        const measure::Report& report);
+std::vector<std::string> write_pictures(const PictureWish& wish, const std::vector<Pictured>& all,
+                                        const std::vector<const measure::Report*>& reports);
 
 }  // namespace foci::cli

@@ -186,6 +186,13 @@ Measured open_model(const Measure& verb) {
   of.passes.run = [tokens, run = of.passes.run](std::span<const std::int64_t> which) {
     run(which);
   };
+  const auto window = std::min((*model)->options().context, std::int64_t(tokens->size()));
+  of.tokens = [tokens, window, decode = speaker.decode](std::int64_t sample) {
+    std::vector<std::string> names;
+    for (std::int64_t i = sample * window; i < (sample + 1) * window; ++i)
+      names.push_back(decode({(*tokens)[std::size_t(i)]}));
+    return names;
+  };
   return of;
 }
 

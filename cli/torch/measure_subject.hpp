@@ -8,6 +8,7 @@
 #include <foci/measure.hpp>
 #include <foci/passes.hpp>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ struct Measured {
   std::string weights;           ///< file
   Words words = {};              ///< of a run, resolved
   train::Passes passes;
+  /// The tokens of a sample, of a text that is no run's.
+  std::function<std::vector<std::string>(std::int64_t sample)> tokens = {};
 };
 
 /// The first, then those beside it or its checkpoints. Throws Misuse, FileError.
