@@ -52,7 +52,7 @@ Window window_of(const Plane& plane, Point corner) {
     low = std::min(low, plane.keys[2 * j + 1]), high = std::max(high, plane.keys[2 * j + 1]);
   }
   const double reach = std::max(right - left, high - low) / 2;
-  return {{(left + right) / 2, (low + high) / 2}, corner, reach > 0 ? 1.15 * reach : 1};
+  return {{(left + right) / 2, (low + high) / 2}, corner, reach > 0 ? 1.22 * reach : 1};
 }
 
 double score_of(const Plane& plane, double x, double y) {
@@ -138,6 +138,23 @@ void draw_plane(Svg& svg, const Plane& plane, Point corner, double most) {
   svg.frame(corner, side, side, {faint, 1});
 }
 
+/// What the signs mean, in lines that fit.
+std::vector<std::string> caption_of(double width, double most) {
+  std::vector<std::string> lines = {"cross: query"};
+  for (const std::string& part :
+       {std::string("dot: key"),
+        fmt::format("area of a disc: weight, the largest {}", short_number(most)),
+        std::string("curves: one score, through the keys' quartiles")}) {
+    const std::string longer = lines.back() + "; " + part;
+    if (text_width(longer, 11) <= width) {
+      lines.back() = longer;
+    } else {
+      lines.push_back(part);
+    }
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string draw(const PlaneSheet& sheet) {
@@ -149,16 +166,15 @@ std::string draw(const PlaneSheet& sheet) {
   }
   const double top = (sheet.title.empty() ? 8 : 40) + 42;
   const double count = double(sheet.planes.size());
-  const std::string below = fmt::format(
-      "cross: query; dot: key; area of a disc: weight, the largest {}; curves: one "
-      "score, through the keys' quartiles",
-      short_number(most));
-  const double width = std::max(32 + side * count + 26 * (count - 1), text_width(below, 11) + 40);
-  Svg svg(width, top + side + 56, sheet.title, sheet.about);
+  const std::vector<std::string> below = caption_of(side * count + 26 * (count - 1), most);
+  const double width =
+      std::max(32 + side * count + 26 * (count - 1), text_width(sheet.title, 15.5) + 32);
+  Svg svg(width, top + side + 40 + 16 * double(below.size()), sheet.title, sheet.about);
   draw_title(svg, sheet.title, width);
   for (std::size_t i = 0; i < sheet.planes.size(); ++i)
     draw_plane(svg, sheet.planes[i], {16 + (side + 26) * double(i), top}, most);
-  svg.text({16, top + side + 42}, below, {.size = 11});
+  for (std::size_t i = 0; i < below.size(); ++i)
+    svg.text({16, top + side + 42 + 16 * double(i)}, below[i], {.size = 11});
   return svg.finished();
 }
 
