@@ -296,13 +296,13 @@ void write_one(Folder& folder, const PictureWish& wish, const Pictured& of,
   const measure::Grid grid = grid_at(of.grids, place.layer);
   beside.planes.push_back(
       view.planes(place.layer, std::max<std::int64_t>(0, place.head), place.query).back());
-  beside.planes.back().name = of.name;
+  beside.planes.back().name = of.label;
   if (!of.image || !on_grid(grid, view.keys(place.layer))) return;
   beside.heat.name = fmt::format("{}, {}", of.sample, place.words());
   beside.heat.image = *of.image;
   beside.heat.query = cell_of(grid, place.query);
   beside.heat.heats.push_back(
-      heat_of(of.name, view.row(place.layer, place.head, place.query), grid));
+      heat_of(of.label, view.row(place.layer, place.head, place.query), grid));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct PictureWish {
 /// A sample and a pass of it alone through its model.
 struct Pictured {
   std::string name;    ///< of the model, above every picture
+  std::string label;   ///< the same in a word or two
   std::string sample;  ///< "test sample 7, ankle boot"
   std::function<void()> pass;
   std::vector<measure::Grid> grids;       ///< as measure::Options has them

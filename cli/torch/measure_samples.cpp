@@ -105,6 +105,7 @@ Pictured pictured(const Measured& what, const Common& common, std::int64_t sampl
                              what.passes.samples, what.unit, shown(what.name)));
   }
   Pictured of{.name = last_part(what.name),
+              .label = last_part(what.name),
               .sample = fmt::format("sample {}", sample),
               .pass = {},
               .grids = {}};

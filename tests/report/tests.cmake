@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+# pictures: what is drawn of numbers. `foci measure --pictures` is tested where commands run over
+# runs that were trained.
 foci_test(report/pictures_test.cpp LIBRARIES foci_data_inside)
+if(TARGET train_command_test)
+  target_sources(train_command_test PRIVATE report/command_test.cpp)
+endif()
 # The page and foci serve: what the library writes, what the server answers, and the page in a
 # browser (label browser; skipped where chromium, its driver or selenium is missing).
 foci_test(report/page_test.cpp LIBRARIES foci_data_inside)
