@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# bench/concentration.py RUN ... [--pictures-of RUN ...]: what docs/concentration.md is made of. Closed forms
-# beside their simulation (`foci theory`), every run's layers (`foci measure`), and one sample's
-# pictures of some runs, into bench/results/<machine>/concentration.json.
+# bench/concentration.py RUN ... [--pictures-of RUN ...]: what docs/concentration.md is made of.
+# Closed forms beside their simulation (`foci theory`), every run's layers (`foci measure`), and
+# one sample's pictures of some runs, into bench/results/<machine>/concentration.json.
 # Runs of one metric and several seeds count together.
 import argparse
 import datetime
@@ -14,7 +14,7 @@ import tempfile
 
 from suite import machine_name, text_of
 
-DRAWS = 1000000
+DRAWS, KEYS = 1000000, 10000
 FORMS = ["--weighting softmax --beta 0 --gamma 0.5", "--weighting softmax --beta 0 --gamma 1",
          "--weighting softmax --beta 0 --gamma 2", "--weighting identity --beta 0 --gamma 1",
          "--weighting identity --beta 1 --gamma 1", "--weighting relu2 --beta -1 --gamma 1",
@@ -41,6 +41,19 @@ def theory_of(foci):
         said = asked(foci, *words)
         found.append({"flags": form, "concentration": said["concentration"],
                       "simulated": said["simulated"], "standard_error": said["standard_error"]})
+    return found
+
+
+def full_of(foci):
+    """How many of KEYS keys count to a query at their mean, under a full metric."""
+    found = []
+    for temperature in (1, 2, 4, 8):
+        for size in (4, 16, 64, 256):
+            said = asked(foci, "theory", "--metric", "key-covariance", "--dim", str(size),
+                         "--distance2", "0", "--temperature", str(temperature), "--keys", str(KEYS),
+                         "--json")
+            found.append({"dim": size, "temperature": temperature,
+                          "effective_keys": said["effective_keys"]})
     return found
 
 
@@ -79,11 +92,31 @@ def pictures_of(options, run):
     found = []
     for sample in options.sample_numbers:
         with tempfile.TemporaryDirectory() as folder:
+            layer = ["--in-layer", str(options.layer)] if options.layer >= 0 else []
             asked(options.foci, "measure", run, "--samples", "1", "--pictures", folder, "--sample",
-                  str(sample), "--in-layer", str(options.layer), "--out", folder, "--json")
+                  str(sample), *layer, "--out", folder, "--json")
             with open(os.path.join(folder, "pictures.json")) as file:
                 found.append(json.load(file, parse_float=lambda x: float(f"{float(x):.5g}")))
     return found
+
+
+def words_of(flags):
+    """What to know of the training; where steps were asked for, epochs say nothing."""
+    names = ["model", "dim", "depth", "heads", "batch", "steps", "learning-rate"]
+    if not flags.get("steps"):
+        names[names.index("steps")] = "epochs"
+    return {name: flags[name] for name in names if flags.get(name)}
+
+
+def text_of_all(found):
+    """JSON with a line for each entry of a list: one that can be read and compared."""
+    parts = []
+    for name, value in found.items():
+        said = json.dumps(value)
+        if isinstance(value, list):
+            said = "[\n" + ",\n".join("  " + json.dumps(one) for one in value) + "\n ]"
+        parts.append(f" {json.dumps(name)}: {said}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def place_of(run):
@@ -111,17 +144,14 @@ def main():
                         "concentration.json")
     found = {"commit": info["commit"], "date": datetime.date.today().isoformat(),
              "data": options.name, "draws": DRAWS,
-             "words": {name: word for name, word in config_of(options.runs[0])["flags"].items()
-                       if name in ("model", "epochs", "batch", "patch", "dim", "depth", "heads",
-                                   "learning-rate")},
+             "words": words_of(config_of(options.runs[0])["flags"]),
              "samples": options.samples, "closely": options.closely,
-             "theory": theory_of(options.foci),
+             "theory": theory_of(options.foci), "keys": KEYS, "full": full_of(options.foci),
              "runs": sorted((run_of(options, run) for run in options.runs), key=place_of),
              "pictures": [one for run in options.pictures_of for one in pictures_of(options, run)]}
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w") as file:
-        json.dump(found, file, indent=1)
-        file.write("\n")
+        file.write(text_of_all(found))
     print(f"{len(found['runs'])} runs, {len(found['pictures'])} pictures: {path}")
     return 0
 

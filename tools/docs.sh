@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # tools/docs.sh BUILD: draws docs/pictures again, puts the table of `foci info` into README.md and
-# what its commands say into docs/theory.md, and makes docs/performance.md, docs/roofline.svg and
-# docs/results.md of bench/results.
+# what its commands say into docs/theory.md, and makes docs/performance.md, docs/roofline.svg,
+# docs/results.md and docs/concentration.md with its pictures of bench/results.
 set -euo pipefail
 build=$1
 
@@ -16,6 +16,11 @@ printf '%s\n' "$results" >docs/results.md
 
 picture=$(python3 tools/roofline.py)
 printf '%s\n' "$picture" >docs/roofline.svg
+
+"$build/tools/draw_concentration" bench/results/epyc-2core/concentration.json \
+  docs/pictures/concentration
+concentration=$(python3 tools/concentration.py)
+printf '%s\n' "$concentration" >docs/concentration.md
 
 table=$(mktemp)
 readme=$(mktemp)

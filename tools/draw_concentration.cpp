@@ -135,7 +135,7 @@ void draw_runs(const Folder& folder, const Json& runs) {
               {.title = "Does attention concentrate?",
                .about = "Mean concentration of the rows by layer, for each mechanism." + band,
                .x = {"layer"},
-               .y = {"concentration S"}});
+               .y = {.name = "concentration S", .to = 1}});
 }
 
 report::HeatRow heat_row(const Json& pictures, const std::string& sample) {

@@ -11,6 +11,10 @@
 namespace foci::report {
 namespace {
 
+struct Both {
+  Ends low = Ends::round, high = Ends::round;
+};
+
 /// 1, 2 or 5 times a power of ten, at least `rough`.
 double round_step(double rough) {
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
@@ -28,7 +32,7 @@ std::string power_name(int power) {
   return name;
 }
 
-Ticks logarithmic(double from, double to, Ends ends, int most) {
+Ticks logarithmic(double from, double to, Both ends, int most) {
   if (from == to) from /= 2, to *= 2;
   int first = int(std::floor(std::log10(from) + 1e-9));
   int last = int(std::ceil(std::log10(to) - 1e-9));
@@ -37,7 +41,8 @@ Ticks logarithmic(double from, double to, Ends ends, int most) {
   const bool fine = last - first <= 2;  // too few powers of ten: 2 and 5 times them too
   first = every * int(std::floor(double(first) / every));
   last = every * int(std::ceil(double(last) / every));
-  if (ends == Ends::round) ticks.from = std::pow(10.0, first), ticks.to = std::pow(10.0, last);
+  if (ends.low == Ends::round) ticks.from = std::pow(10.0, first);
+  if (ends.high == Ends::round) ticks.to = std::pow(10.0, last);
   for (int power = first; power <= last; power += every) {
     for (const double factor : {1.0, 2.0, 5.0}) {
       const double tick = factor * std::pow(10.0, power);
@@ -52,7 +57,7 @@ Ticks logarithmic(double from, double to, Ends ends, int most) {
   return ticks;
 }
 
-Ticks linear(double from, double to, Ends ends, int most, double least_step) {
+Ticks linear(double from, double to, Both ends, int most, double least_step) {
   if (from == to) {
     const double room = least_step > 0 ? 1 : from == 0 ? 1 : std::abs(from) / 10;
     from -= room, to += room;
@@ -60,7 +65,8 @@ Ticks linear(double from, double to, Ends ends, int most, double least_step) {
   const double step = std::max(least_step, round_step((to - from) / most));
   Ticks ticks{from, to, {}, {}};
   const double first = std::floor(from / step + 1e-9), last = std::ceil(to / step - 1e-9);
-  if (ends == Ends::round) ticks.from = first * step, ticks.to = last * step;
+  if (ends.low == Ends::round) ticks.from = first * step;
+  if (ends.high == Ends::round) ticks.to = last * step;
   for (double i = first; i <= last; ++i) {
     const double tick = i * step, room = 1e-9 * (ticks.to - ticks.from);
     if (tick < ticks.from - room || tick > ticks.to + room) continue;
@@ -138,9 +144,9 @@ Ticks ticks_of(const Axis& axis, std::span<const double> values, Ends ends, int 
     refuse("an axis", axis.name, fmt::format("cannot go from {} to {}", from, to));
   if (logarithmic_axis && from <= 0)
     refuse("an axis", axis.name, fmt::format("logarithms need numbers above 0, not {}", from));
-  if (axis.from || axis.to) ends = Ends::tight;
-  return logarithmic_axis ? logarithmic(from, to, ends, most)
-                          : linear(from, to, ends, most, whole ? 1 : 0);
+  const Both both{axis.from ? Ends::tight : ends, axis.to ? Ends::tight : ends};
+  return logarithmic_axis ? logarithmic(from, to, both, most)
+                          : linear(from, to, both, most, whole ? 1 : 0);
 }
 
 Point Frame::at(double px, double py) const {

@@ -28,7 +28,8 @@ std::set<std::string> names(const fs::path& folder) {
   std::set<std::string> found;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
-    if (!name.starts_with("theory-")) found.insert(name);
+    // Folders hold those of measured runs, theory- are those of the experiments.
+    if (entry.is_regular_file() && !name.starts_with("theory-")) found.insert(name);
   }
   return found;
 }
