@@ -21,6 +21,7 @@ build: build/build.ninja ## build the library and the command into build/
 	@$(BUILD) release -j $(JOBS)
 
 test: build ## build, then run every test
+	@tools/setup.sh browser
 	@$(TEST) release -j $(JOBS)
 
 compare: build ## all mechanisms side by side: error, time, memory, concentration

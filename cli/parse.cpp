@@ -4,6 +4,7 @@
 #include "cli/mechanism.hpp"
 #include "cli/misuse.hpp"
 #include "cli/pages.hpp"
+#include "cli/serve.hpp"
 #include "cli/suggest.hpp"
 #include "cli/tree.hpp"
 #include "cli/verbs.hpp"
@@ -347,22 +348,6 @@ Eval eval_of(const Called& called) {
       throw Misuse(fmt::format("--{} goes with --corrupt", flag));
   }
   return about<Eval>(called, "the folder of a run", {"batch", "workers"});
-}
-
-Serve serve_of(const Called& called) {
-  const Words& words = called.words;
-  if (called.word.empty())
-    throw Misuse("serve needs a folder of results", "for instance foci serve compare");
-  const std::int64_t port = to_count(text_or(words, "port", "0"));
-  if (port > 65535) throw Misuse(fmt::format("--port {} is more than 65535", port));
-  const std::int64_t patience = size_of_flag(words, "patience", 10);
-  if (patience > 3600) throw Misuse(fmt::format("--patience {} is more than 3600", patience));
-  return {.common = common_of(words),
-          .folder = called.word,
-          .host = text_or(words, "host", "127.0.0.1"),
-          .port = int(port),
-          .patience = int(patience),
-          .token = is_on(words, "token")};
 }
 
 Verb completion_of(const std::string& word) {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // foci serve: the page of a folder of results on this machine, as long as it is wanted.
+#include "cli/serve.hpp"
+
+#include "cli/misuse.hpp"
 #include "cli/server.hpp"
 #include "cli/site.hpp"
 #include "cli/suggest.hpp"
@@ -14,6 +17,30 @@
 #include <filesystem>
 
 namespace foci::cli {
+
+Serve serve_of(const Called& called) {
+  const auto text = [&](const char* flag, const char* standard) {
+    const auto found = called.words.find(flag);
+    return found == called.words.end() ? std::string(standard) : found->second;
+  };
+  if (called.word.empty())
+    throw Misuse("serve needs a folder of results", "for instance foci serve compare");
+  const std::int64_t port = to_count(text("port", "0"));
+  if (port > 65535) throw Misuse(fmt::format("--port {} is more than 65535", port));
+  const std::int64_t patience = to_count(text("patience", "10"));
+  if (patience < 1 || patience > 3600) {
+    throw Misuse(fmt::format("--patience {} does not lie between 1 and 3600", patience));
+  }
+  Serve verb{.common = {},
+             .folder = called.word,
+             .host = text("host", "127.0.0.1"),
+             .port = int(port),
+             .patience = int(patience),
+             .token = text("token", "false") == "true"};
+  verb.common.json = text("json", "false") == "true";
+  verb.common.quiet = text("quiet", "false") == "true";
+  return verb;
+}
 
 int run(const Serve& verb) {
   std::error_code ignored;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing on a Debian system: tools/setup.sh build|lint|fuzz ...
+# Installs what is missing on a Debian system: tools/setup.sh build|browser|lint|fuzz ...
 # Names the packages first. When nothing is missing it touches nothing and needs no network.
 # Elsewhere it says what to install and stops.
 set -euo pipefail
@@ -26,6 +26,12 @@ needed() {
       echo "python3 python3"
       echo "python3-torch torch"
       echo "python3-pytest pytest"
+      echo "libjs-chart.js /usr/share/javascript/chart.js/chart.min.js"
+      ;;
+    browser)
+      echo "chromium chromium"
+      echo "chromium-driver chromedriver"
+      echo "python3-selenium selenium"
       ;;
     lint)
       echo "clang-format-14 clang-format-14"
@@ -36,7 +42,7 @@ needed() {
       echo "libclang-rt-14-dev libclang-rt"
       ;;
     *)
-      echo "setup: unknown group '$1', need build, lint or fuzz" >&2
+      echo "setup: unknown group '$1', need build, browser, lint or fuzz" >&2
       exit 2
       ;;
   esac
@@ -56,6 +62,11 @@ present() {
       python3 -c 'import torch, pytest' 2>/dev/null ||
         /usr/bin/python3 -c 'import torch, pytest' 2>/dev/null
       ;;
+    selenium)
+      python3 -c 'import pytest, selenium' 2>/dev/null ||
+        /usr/bin/python3 -c 'import pytest, selenium' 2>/dev/null
+      ;;
+    /*) [ -e "$1" ] ;;
     libclang-rt)
       [ -n "$(find /usr/lib/llvm-14/lib -name 'libclang_rt.fuzzer-*.a' -print -quit 2>/dev/null)" ]
       ;;

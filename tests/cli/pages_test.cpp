@@ -131,7 +131,7 @@ TEST(Completion, BashParsesAndCompletes) {
   EXPECT_EQ(offered("foci atte", 1), "attend\n");
   EXPECT_EQ(offered("foci \"\"", 1),
             "info attend check bench compare theory data models generate train eval attack measure "
-            "convert corrupt "
+            "convert corrupt serve "
             "completion help --help "
             "--version\n");
   EXPECT_EQ(offered("foci attend --metric-", 2), "--metric-grad\n");

@@ -64,8 +64,8 @@ TEST(Page, SaysWhereItIsAndWhatMayRun) {
 }
 
 TEST(Page, RefusesWhatIsNoResult) {
-  for (const char* text : {"", "[]", "{\"schema\": 1", "{}", "{\"schema\":\"1\"}",
-                           "{\"schema\":2}", "{\"schema\":1,\"a\":\"\xff\"}"}) {
+  for (const char* text : {"", "[]", "{\"schema\": 1", "{}", "{\"schema\":\"1\"}", "{\"schema\":2}",
+                           "{\"schema\":1,\"a\":\"\xff\"}"}) {
     EXPECT_THROW(page(text), foci::InvalidArgument) << text;
   }
   try {

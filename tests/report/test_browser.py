@@ -35,7 +35,9 @@ const wide = [...document.querySelectorAll('main *, .bar *')].filter((element) =
   !element.closest('.scroll, pre, .unseen, svg'));
 return [document.documentElement.scrollWidth - innerWidth,
         wide.map((element) => element.tagName + '.' + element.className)];"""
-SERIES = "return Chart.getChart(document.querySelector('#robustness-0 canvas')).data.datasets.map((set) => set.label);"
+ROBUSTNESS = "Chart.getChart(document.querySelector('#robustness-0 canvas'))"
+CORRUPTIONS = "Chart.getChart(document.querySelector('#corruptions canvas'))"
+SERIES = f"return {ROBUSTNESS}.data.datasets.map((set) => set.label);"
 
 
 class Browser:
@@ -189,7 +191,7 @@ def test_colours_can_be_chosen(page):
     assert page.run(shade) == light and page.focused() == "theme"
     page.press(Keys.ENTER)
     assert page.run(shade) != light
-    assert page.run("return Chart.getChart(document.querySelector('#corruptions canvas')).options.scales.y.ticks.color") \
+    assert page.run(f"return {CORRUPTIONS}.options.scales.y.ticks.color") \
         == "#a6aeba"
     page.press(Keys.ENTER)
     assert page.run(shade) == light
@@ -207,7 +209,7 @@ def test_mechanisms_are_toggled_everywhere(page):
 
 
 def test_the_severity_is_chosen(page):
-    values = "return Chart.getChart(document.querySelector('#corruptions canvas')).data.datasets[0].data"
+    values = f"return {CORRUPTIONS}.data.datasets[0].data"
     mean = page.run(values)
     page.choose("#severity", "5")
     worst = page.run(values)
@@ -308,6 +310,8 @@ window.fetch = async (...words) => {
   if (words[0] === 'explore') asked.push([JSON.parse(words[1].body), await reply.clone().json()]);
   return reply;
 };"""
+ROWS = """return [...document.querySelectorAll('#explorer-numbers tbody tr')].map((row) =>
+  Number(row.lastChild.textContent.replace('−', '-')));"""
 SETTINGS = [
     [("#explore-metric", "key-covariance"), ("#explore-ridge", "-1"), ("#explore-prior", "8")],
     [("#explore-scaling", "auto")],
@@ -350,8 +354,7 @@ def test_the_explorer_shows_what_attend_says(browser, tmp_path):
                 if name != "weights":
                     shown = browser.find(f"#explorer-{name}").get_attribute("data-value")
                     assert float(shown) == value
-            rows = browser.run("return [...document.querySelectorAll('#explorer-numbers tbody tr')]"
-                               ".map((row) => Number(row.lastChild.textContent.replace('−', '-')))")
+            rows = browser.run(ROWS)
             assert rows == pytest.approx(expected["weights"], rel=1e-5, abs=1e-9)
             discs = browser.run("return [...document.querySelectorAll('#explorer-plane .weight')]"
                                 ".map((disc) => Number(disc.getAttribute('r')))")

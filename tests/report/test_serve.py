@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with serving(folder, "--patience", "1") as server:
+    with serving(folder, "--patience", "2") as server:
         yield server
 
 
@@ -154,8 +154,8 @@ def test_a_slow_client_is_told_and_others_are_served(server):
     slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
     slow[0].sendall(b"GET / HTTP/1.1\r\n")
     code, _, _ = server.ask("/results.json")  # waits at most for a place, of which there are 32
-    assert code == 200 and time.monotonic() - began < 5
-    slow[0].settimeout(5)
+    assert code == 200 and time.monotonic() - began < 8
+    slow[0].settimeout(8)
     assert status(slow[0].recv(4096)) == 408
     for connection in slow:
         connection.close()
@@ -165,7 +165,7 @@ def test_a_request_that_drips_is_no_exception(server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as drip:
         began, got = time.monotonic(), b""
         drip.settimeout(0.1)
-        while time.monotonic() - began < 4 and not got:
+        while time.monotonic() - began < 8 and not got:
             try:
                 drip.sendall(b"a")
                 got = drip.recv(4096)
@@ -173,14 +173,14 @@ def test_a_request_that_drips_is_no_exception(server):
                 continue
             except OSError:
                 break
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 6
 
 
 def test_a_client_that_reads_nothing_is_dropped(server):
     with socket.create_connection(("127.0.0.1", server.port)) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.sendall(request("GET / HTTP/1.1", f"Host: 127.0.0.1:{server.port}"))
-        time.sleep(1.5)
+        time.sleep(2.5)
         assert server.ask("/results.json")[0] == 200
 
 
@@ -289,7 +289,7 @@ def test_it_ends_when_told(folder, how):
     held = socket.create_connection(("127.0.0.1", server.port))
     server.ask("/results.json")
     began = time.monotonic()
-    assert server.end(how) == 0 and time.monotonic() - began < 2
+    assert server.end(how) == 0 and time.monotonic() - began < 5
     held.close()
 
 
@@ -302,8 +302,8 @@ def run(*words):
     (("/nowhere",), 1, "/nowhere is no folder"),
     ((".", "--host", "example.org"), 2, "is no address"),
     ((".", "--port", "70000"), 2, "more than 65535"),
-    ((".", "--patience", "0"), 2, "needs a whole number, 1 or more"),
-    ((".", "--patience", "4000"), 2, "more than 3600"),
+    ((".", "--patience", "0"), 2, "does not lie between 1 and 3600"),
+    ((".", "--patience", "4000"), 2, "does not lie between"),
     ((".", "--token", "--host", "192.0.2.1"), 1, "cannot be listened on"),
 ])
 def test_bad_words(words, code, line):

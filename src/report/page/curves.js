@@ -23,6 +23,7 @@ function stripFigure(measure) {
           backgroundColor: marks.map((mark) => mark.colour),
           pointStyle: marks.map((mark) => mark.marker),
           pointRadius: 6,
+          pointBorderWidth: 2,
           pointHoverRadius: 8,
           ends: there.map((mechanism, i) => {
             const deviation = measure.deviation.get(mechanism.name) ?? null;
@@ -329,7 +330,7 @@ function groupSections() {
 }
 
 const costSection = () =>
-  groupSection('cost', 'Speed and memory', 'Measured on the machine named below, all in one run.',
+  groupSection('cost', 'Speed and memory', 'Measured on the machine named below.',
     ['speed', 'memory']);
 
 const trainingSection = () => (results.curves.training.size === 0 ? null

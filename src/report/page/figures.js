@@ -148,6 +148,7 @@ function lineSet(name, mean, values) {
     borderWidth: 2,
     pointStyle: mark.marker,
     pointRadius: 4,
+    pointBorderWidth: 1.8,
     pointHoverRadius: 6,
     spanGaps: true,
     ends: values ? values.map(endsOf) : null,

@@ -66,12 +66,11 @@ function pictureOf(map) {
 }
 
 function frame(pen, x, y, width, height) {
-  pen.lineWidth = 3;
-  pen.strokeStyle = '#000';
-  pen.strokeRect(x + 1, y + 1, width - 2, height - 2);
-  pen.lineWidth = 1.5;
-  pen.strokeStyle = '#fff';
-  pen.strokeRect(x + 1, y + 1, width - 2, height - 2);
+  for (const [line, colour] of [[7, '#000'], [3, '#fff']]) {
+    pen.lineWidth = line;
+    pen.strokeStyle = colour;
+    pen.strokeRect(x + 3, y + 3, width - 6, Math.max(1, height - 6));
+  }
 }
 
 /// The weights over the image: the brighter a patch, the more the query takes from it.
@@ -81,8 +80,10 @@ function drawOver(canvas, map, row) {
   const pen = canvas.getContext('2d');
   const picture = pictureOf(map);
   pen.imageSmoothingEnabled = false;
+  pen.fillStyle = '#000';
+  pen.fillRect(0, 0, size, size);
   if (picture) {
-    pen.globalAlpha = 0.55;
+    pen.globalAlpha = 0.8;
     pen.drawImage(picture, 0, 0, size, size);
   }
   for (let place = 0; place < map.grid * map.grid; ++place) {
