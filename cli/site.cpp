@@ -226,7 +226,7 @@ Answer Site::figure(const std::string& name) const {
 Answer Site::answer(const Request& request) const {
   constexpr std::string_view figures = "/figures/";
   try {
-    const Answer refused = refusal(request);
+    Answer refused = refusal(request);
     if (refused.status != 200) return refused;
     if (request.path == "/" || request.path == "/report.html") return page(request);
     if (request.path == "/results.json") return results(request);

@@ -93,7 +93,7 @@ std::string text_in(const Json& results, const char* name) {
 }
 
 Json checked(std::string_view text) {
-  const Json results = Json::parse(text, nullptr, false);
+  Json results = Json::parse(text, nullptr, false);
   if (results.is_discarded() || !results.is_object()) {
     throw InvalidArgument("results are no JSON object; they need what foci compare writes");
   }

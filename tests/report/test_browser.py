@@ -2,6 +2,7 @@
 # The page in Chromium: from disk without a request or a complaint, every figure drawn, toggles,
 # sliders and keys at work, narrow and wide, light and dark; and served, where the explorer's
 # numbers are those of `foci attend`. Skipped, with a line that says so, where there is no browser.
+import base64
 import json
 import shutil
 import time
@@ -140,7 +141,21 @@ def pages(tmp_path_factory):
                 "maps": [{}], "ellipses": [{}], "curves": [], "runs": "none", "layers": {}}
         (folder / "results.json").write_text(json.dumps(bare))
         (folder / "bare.html").write_bytes(server.ask("/report.html")[2])
-    return {name: (folder / f"{name}.html").as_uri() for name in [*kinds, "bare"]}
+        (folder / "results.json").write_text(json.dumps(words_of_a_text()))
+        (folder / "text.html").write_bytes(server.ask("/report.html")[2])
+    whole = (folder / "done.html").read_text()
+    begin, end = whole.index("<script>/*!"), whole.index("</script>", whole.index("<script>/*!"))
+    (folder / "tables.html").write_text(whole[:begin] + whole[end + len("</script>"):])
+    return {path.stem: path.as_uri() for path in folder.glob("*.html")}
+
+
+def words_of_a_text():
+    """Maps without an image: six tokens, one layer, two heads."""
+    weights = {"layers": 1, "heads": 2, "data": base64.b64encode(bytes(range(72))).decode()}
+    return {"schema": 1, "title": "words", "task": "text", "state": "done",
+            "mechanisms": [{"name": "dot", "baseline": True}],
+            "maps": [{"tokens": 6, "words": ["the", "cat", "<b>", "on", "a", "mat"],
+                      "weights": {"dot": weights}}]}
 
 
 @pytest.fixture
@@ -301,6 +316,31 @@ def test_what_is_missing_is_said(browser, pages, name, words):
     assert all(part in text for part in words)
     assert "NaN" not in browser.text("main")
     assert "undefined" not in browser.text("main")
+
+
+def test_maps_of_words_have_no_image(browser, pages):
+    browser.open(pages["text"])
+    assert browser.complaints() == [] and browser.run(BLANK) == []
+    assert browser.all("#map-view") == [] and len(browser.all("canvas.map")) == 1
+    browser.focus("#map-0")
+    browser.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    assert browser.text("label[for=map-query]") == "Query: “<b>”"
+    browser.click("#map-numbers summary")
+    browser.until(lambda: len(browser.all("#map-numbers tbody tr")) == 6)
+    browser.focus("#map-0")
+    browser.press(Keys.ARROW_DOWN)  # it stays open, with other numbers
+    browser.until(lambda: len(browser.all("#map-numbers tbody tr")) == 6)
+
+
+def test_without_chart_js_figures_are_tables(browser, pages):
+    browser.open(pages["tables"])
+    assert browser.complaints() == []
+    assert browser.all("figure canvas") == []
+    assert all(figure.find_element(By.CSS_SELECTOR, "table").is_displayed()
+               for figure in browser.all("figure"))
+    assert "no Chart.js: figures are tables" in browser.text("#take")
+    browser.click("#toggle-1")
+    assert len(browser.all("canvas.map")) == 4
 
 
 ASKED = """window.asked = [];

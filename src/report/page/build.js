@@ -46,13 +46,22 @@ function select(id, options, chosen, onChange) {
   return control;
 }
 
-/// Folded away, and as it was left when the page is drawn again.
+/// Folded away, and as it was left when the page is drawn again. A content that is a function is
+/// made when it is first seen.
 const opened = new Set();
-function folded(id, summary, ...children) {
-  const element = h('details', { id, open: opened.has(id) }, h('summary', {}, summary), children);
+function folded(id, summary, content) {
+  const element = h('details', { id, open: opened.has(id) }, h('summary', {}, summary));
+  let later = content;
+  const fill = () => {
+    if (later === null) return;
+    element.append(typeof later === 'function' ? later() : later);
+    later = null;
+  };
+  if (typeof content !== 'function' || opened.has(id)) fill();
   element.addEventListener('toggle', () => {
     if (element.open) opened.add(id);
     else opened.delete(id);
+    fill();
   });
   return element;
 }

@@ -236,7 +236,7 @@ function mapTable(map) {
 
 const panelsOf = (map) => [
   h('div', { class: 'panels' }, shown().map((mechanism) => mapPanel(map, mechanism))),
-  folded('map-numbers', 'Numbers', mapTable(map)),
+  folded('map-numbers', 'Numbers', () => mapTable(map)),
 ];
 
 function mapContent() {
