@@ -2,10 +2,21 @@
 // take away.
 
 function factList(record) {
-  const entries = Object.entries(record).filter(([, value]) => value !== null && value !== '');
+  const entries = Object.entries(record).filter(([, value]) => value !== null && value !== '' &&
+    !(typeof value === 'object' && Object.keys(value).length === 0));
   return h('dl', { class: 'pairs' }, entries.map(([name, value]) => h('div', {},
     h('dt', {}, name.replace(/_/g, ' ')),
-    h('dd', {}, typeof value === 'object' ? h('code', {}, JSON.stringify(value)) : String(value)))));
+    h('dd', {}, factOf(name, value)))));
+}
+
+/// Settings that hold many others are folded.
+function factOf(name, value) {
+  const count = Object.keys(asRecord(value)).length;
+  if (count > 0) {
+    return folded(`fact-${slug(name)}`, counted(count, 'setting'), () => factList(value));
+  }
+  if (Array.isArray(value)) return value.map((part) => String(part)).join(', ');
+  return typeof value === 'number' ? digits(value, 10) : String(value);
 }
 
 function download(name, type, text) {

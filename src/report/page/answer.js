@@ -26,7 +26,9 @@ function intervalMark(against, widest) {
 function widestOf(measure) {
   let widest = 0;
   for (const against of measure.against.values()) {
-    for (const value of [against.low, against.high]) widest = Math.max(widest, Math.abs(value ?? 0));
+    for (const value of [against.low, against.high]) {
+      widest = Math.max(widest, Math.abs(value ?? 0));
+    }
   }
   return widest;
 }
@@ -78,23 +80,33 @@ function measuresTable(caption, measures) {
           measureCell(measure, mechanism))))))));
 }
 
-function flagList(flags) {
-  if (flags.length === 0) return null;
-  return h('ul', { class: 'flags' }, flags.map((flag) => h('li', {},
-    h('strong', {}, flag.name), ' ', flag.means,
-    flag.action ? h('span', { class: 'do' }, ` What to do: ${flag.action}.`) : null)));
+/// Every flag once, with the measures it stands at unless it stands at the whole comparison.
+function allFlags() {
+  const seen = new Map();
+  const add = (flag, title) => {
+    const name = flag.name + flag.means;
+    if (!seen.has(name)) seen.set(name, { ...flag, whole: false, titles: [] });
+    const kept = seen.get(name);
+    if (title === null) kept.whole = true;
+    else kept.titles.push(title);
+  };
+  results.flags.forEach((flag) => add(flag, null));
+  results.measures.forEach((m) => m.flags.forEach((flag) => add(flag, m.title)));
+  return [...seen.values()];
 }
 
-/// Flags of the whole comparison and of its measures, each once.
-function allFlags() {
-  const seen = new Map(results.flags.map((flag) => [flag.name + flag.means, flag]));
-  for (const measure of results.measures) {
-    for (const flag of measure.flags) {
-      const said = { ...flag, name: `${measure.title}: ${flag.name}` };
-      seen.set(said.name + said.means, said);
-    }
-  }
-  return [...seen.values()].map((flag) => ({ ...flag, action: flag.action.replace(/\.$/, '') }));
+function flagPlaces(flag) {
+  if (flag.whole || flag.titles.length === 0) return '';
+  if (flag.titles.length > 3) return ` (${counted(flag.titles.length, 'measure')})`;
+  return ` (${flag.titles.join('; ')})`;
+}
+
+function flagList() {
+  const flags = allFlags();
+  if (flags.length === 0) return null;
+  return h('ul', { class: 'flags' }, flags.map((flag) => h('li', {},
+    h('strong', {}, flag.name), flagPlaces(flag), ': ', sentence(flag.means, ''),
+    flag.action ? h('span', { class: 'do' }, ` ${sentence(flag.action, 'To do: ')}`) : null)));
 }
 
 function progress() {
@@ -107,8 +119,8 @@ function progress() {
       ? ` Now: ${now.mechanism}, seed ${now.seed ?? '?'}${now.stage ? `, ${now.stage}` : ''}.` : '';
     parts.push(h('div', { class: 'note running', role: 'status' },
       h('p', {}, h('strong', {}, 'Still running. '),
-        `${done} of ${counted(results.runs.length, 'run')} done; what is missing is shown as ${dash}` +
-        ` and the rest may change.${doing}`),
+        `${done} of ${counted(results.runs.length, 'run')} done; what is missing is shown as ` +
+        `${dash} and the rest may change.${doing}`),
       h('progress', { value: done, max: Math.max(1, results.runs.length),
         'aria-label': 'runs done' })));
   }
@@ -130,15 +142,23 @@ function kicker() {
     .filter(Boolean).join(' · ');
 }
 
+/// What holds of an unfinished comparison holds so far.
+function headline() {
+  const said = results.verdict.headline;
+  if (!said) return results.state === 'done' ? results.title : 'No answer yet.';
+  if (results.state !== 'running' || /so far/i.test(said)) return said;
+  return `So far: ${/^[A-Z][a-z]/.test(said) ? said[0].toLowerCase() + said.slice(1) : said}`;
+}
+
 function answerSection() {
-  const count = results.verdict.comparisons;
+  const isSaid = results.verdict.sentences.some((sentence) => /comparison/.test(sentence));
+  const count = isSaid ? 0 : results.verdict.comparisons;
   const key = keyMeasures();
   return h('section', { id: 'answer', class: 'answer', 'aria-labelledby': 'answer-title' },
     h('p', { class: 'kicker' }, kicker()),
     h('p', { class: 'question' }, `Should this attention be used on ${
       asText(results.data.name) || 'this data'}?`),
-    h('h1', { id: 'answer-title' }, results.verdict.headline ||
-      (results.state === 'done' ? results.title : 'No answer yet.')),
+    h('h1', { id: 'answer-title' }, headline()),
     results.verdict.sentences.map((sentence) => h('p', { class: 'sentence' }, sentence)),
     results.demonstration ? h('div', { class: 'note demonstration' }, h('p', {},
       h('strong', {}, 'A demonstration. '),
@@ -151,5 +171,5 @@ function answerSection() {
     count ? h('p', { class: 'fine' }, `${counted(count, 'comparison')} ${
       count === 1 ? 'was' : 'were'} made. Of intervals at 95 % about one in twenty misses by ` +
       `chance: here about ${digits(count / 20, 2)}.`) : null,
-    flagList(allFlags()));
+    flagList());
 }

@@ -21,6 +21,9 @@ const h = (tag, attributes = {}, ...children) =>
 const s = (tag, attributes = {}, ...children) =>
   put(document.createElementNS(svgSpace, tag), attributes, children);
 
+/// A name as it may stand in an id.
+const slug = (name) => name.replace(/[^A-Za-z0-9]+/g, '_');
+
 let lastId = 0;
 const freshId = (stem) => `${stem}-${++lastId}`;
 
@@ -54,7 +57,7 @@ function folded(id, summary, content) {
   let later = content;
   const fill = () => {
     if (later === null) return;
-    element.append(typeof later === 'function' ? later() : later);
+    element.append(...[typeof later === 'function' ? later() : later].flat());
     later = null;
   };
   if (typeof content !== 'function' || opened.has(id)) fill();

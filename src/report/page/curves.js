@@ -51,12 +51,11 @@ function stripFigure(measure) {
       },
     };
   };
-  const better = betterText[measure.better];
   return figure({
-    id: `measure-${measure.name}`,
+    id: `measure-${slug(measure.name)}`,
     title: [measure.title, unitName(measure.unit)].filter(Boolean).join(', '),
-    about: [measure.about, better ? `${better.charAt(0).toUpperCase()}${better.slice(1)}.` : '']
-      .filter(Boolean).join(' '),
+    about: [measure.about, betterText[measure.better] || '']
+      .map((text) => sentence(text, '')).filter(Boolean).join(' '),
     height: 64 + 42 * Math.max(1, rows().length),
     config,
     table: () => measureTable(measure),
@@ -75,7 +74,8 @@ function rangeOf(measure, there) {
 }
 
 function measureTable(measure) {
-  const head = ['Mechanism', ...seedNames(), 'mean ± deviation', 'against the baseline', 'verdict'];
+  const head = ['Mechanism', ...seedNames(), 'mean ± deviation', 'against the baseline',
+    'verdict'];
   const rows = results.mechanisms.map((mechanism) => {
     const against = measure.against.get(mechanism.name);
     const values = measure.values.get(mechanism.name) || [];
@@ -122,7 +122,9 @@ function lineFigure(parts) {
       options: {
         interaction: { mode: 'index', intersect: false },
         scales: {
-          x: axis(parts.x, parts.at ? { type: 'linear' } : {}),
+          x: axis(parts.x, parts.at ? { type: 'linear', afterBuildTicks: (scale) => {
+            scale.ticks = parts.at.map((value) => ({ value }));
+          } } : {}),
           y: axis(parts.y, { ...parts.range,
             ticks: { maxTicksLimit: 7, callback: (value) => axisText(value, parts.unit) } }),
         },
@@ -140,15 +142,17 @@ function lineFigure(parts) {
 const spreadAbout = () => (results.seeds.length > 1
   ? 'Lines are means over seeds; whiskers reach from the lowest seed to the highest.' : '');
 
-const normWords = { linf: 'largest change of a pixel', l2: 'length of the change', l1: 'summed change' };
+const normWords = {
+  linf: 'largest change of a pixel', l2: 'length of the change', l1: 'summed change',
+};
 
 function robustnessFigure(curve, index) {
   const unit = curve.unit ? ` (${curve.unit})` : '';
   return lineFigure({
     id: `robustness-${index}`,
     title: `Accuracy under ${curve.attack || 'attack'}`,
-    about: `${curve.norm ? `Norm ${curve.norm}: ${normWords[curve.norm] || 'as the plan says'}. ` : ''
-    }${spreadAbout()}`,
+    about: [curve.norm ? `Norm ${curve.norm}: ${normWords[curve.norm] || 'as the plan says'}.` : '',
+      spreadAbout()].filter(Boolean).join(' '),
     points: curve.eps.map((eps) => (eps === null ? dash : digits(eps))),
     at: curve.eps,
     unit: 'share',
@@ -188,16 +192,17 @@ function corruptionFigure() {
   if (severity !== 'mean' && !severities.includes(Number(severity))) severity = 'mean';
   const names = new Set(curves.flatMap((curve) => [...curve.mean.keys()]));
   const found = (name) => curves.map((curve) => corruptionOf(curve, name));
-  const options = [['mean', severities.length > 1 ? 'mean of all' : `${severities[0] ?? dash}`],
-    ...(severities.length > 1 ? severities.map((value) => [String(value), String(value)]) : [])];
+  const options = [['mean', 'mean of all'],
+    ...severities.map((value) => [String(value), String(value)])];
   return figure({
     id: 'corruptions',
     wide: true,
     title: 'Accuracy on corrupted data',
-    about: spreadAbout().replace('Lines', 'Bars'),
+    about: [severities.length === 1 ? `Severity ${severities[0]}.` : '',
+      spreadAbout().replace('Lines', 'Bars')].filter(Boolean).join(' '),
     names,
     height: 300,
-    controls: h('div', { class: 'controls' }, labelled('Severity',
+    controls: severities.length < 2 ? null : h('div', { class: 'controls' }, labelled('Severity',
       select('severity', options, severity, (value) => { severity = value; render(); }))),
     config: () => ({
       type: 'bar',
@@ -236,7 +241,7 @@ function corruptionFigure() {
 function layerFigure(layer) {
   const most = Math.max(0, ...[...layer.mean.values()].map((list) => list.length));
   return lineFigure({
-    id: `layer-${layer.name}`,
+    id: `layer-${slug(layer.name)}`,
     title: layer.title,
     about: layer.about || spreadAbout(),
     points: Array.from({ length: most }, (_, i) => String(i)),
@@ -294,12 +299,17 @@ function trainingFigure() {
   });
 }
 
-/// Strips of a group, and what else belongs to it; nothing when there is neither.
-function groupSection(id, title, about, kinds, more = []) {
-  const strips = results.measures.filter((measure) => kinds.includes(measure.group))
-    .map(stripFigure);
-  if (strips.length + more.length === 0) return null;
-  return sectionOf(id, title, about, h('div', { class: 'figures' }, more, strips));
+/// Strips of a group, and what else belongs to it; nothing when there is neither. Where `more`
+/// shows the same measures, all but the first few are tables.
+function groupSection(id, title, about, kinds, more = [], most = Infinity) {
+  const measures = results.measures.filter((measure) => kinds.includes(measure.group));
+  if (measures.length + more.length === 0) return null;
+  const count = more.length > 0 ? most : Infinity;
+  const rest = measures.slice(count);
+  return sectionOf(id, title, about,
+    h('div', { class: 'figures' }, more, measures.slice(0, count).map(stripFigure)),
+    rest.length > 0 ? folded(`${id}-rest`, counted(rest.length, 'more measure'),
+      () => rest.map(measureTable)) : null);
 }
 
 const layersNamed = (pattern) =>
@@ -315,16 +325,16 @@ function groupSections() {
       'its whiskers one standard deviation.', ['accuracy']),
     groupSection('robustness', 'Robustness', 'How much stays right when somebody changes the ' +
       'input on purpose. An attack gives an upper bound: a stronger one may find more.',
-      ['robustness'], curves.robustness.map(robustnessFigure)),
+      ['robustness'], curves.robustness.map(robustnessFigure), 2),
     groupSection('corruption', 'Corruptions', 'How much stays right when noise, blur, weather ' +
       'and compression harm the input.', ['corruption'],
-      curves.corruptions.length > 0 ? [corruptionFigure()] : []),
+      curves.corruptions.length > 0 ? [corruptionFigure()] : [], 1),
     groupSection('concentration', 'Concentration', 'Concentration is 1 when a row spreads evenly ' +
       'over its keys and 1/√n when one of n takes all. It is neither good nor bad by itself.',
       ['concentration'], results.layers.filter((layer) => !collapses.test(layer.name))
         .map(layerFigure)),
-    groupSection('collapse', 'Collapse', 'Whether tokens grow alike from layer to layer: a cosine ' +
-      'near 1 or a low rank says that they do.', ['collapse'], layersNamed(collapses)),
+    groupSection('collapse', 'Collapse', 'Whether tokens grow alike from layer to layer: a ' +
+      'cosine near 1 or a low rank says that they do.', ['collapse'], layersNamed(collapses)),
     groupSection('other', 'Other measures', '', rest),
   ].filter(Boolean);
 }

@@ -164,7 +164,8 @@ function refreshExplorer() {
 function explorerControls() {
   const { metric } = explorer.words;
   const clouds = [['made', 'made: 24 on a slant'], ...results.ellipses.map((ellipse, i) => [
-    String(i), `${ellipse.mechanism}, layer ${ellipse.layer ?? '?'}, head ${ellipse.head ?? '?'}`])];
+    String(i),
+    `${ellipse.mechanism}, layer ${ellipse.layer ?? '?'}, head ${ellipse.head ?? '?'}`])];
   const estimates = metric === 'layer-change' || metric === 'flat';
   const place = (d) => (value) => { explorer.query[d] = value; };
   const reach = Math.max(1, ...cloudKeys().flat().map(Math.abs));

@@ -163,4 +163,5 @@ function endsOf(values) {
 
 const sectionOf = (id, title, about, ...content) =>
   h('section', { id, 'aria-labelledby': `${id}-title` },
-    h('h2', { id: `${id}-title` }, title), about ? h('p', { class: 'lead' }, about) : null, content);
+    h('h2', { id: `${id}-title` }, title),
+    about ? h('p', { class: 'lead' }, about) : null, content);

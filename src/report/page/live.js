@@ -88,7 +88,9 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', render);
 window.addEventListener('beforeprint', () => {
   applyTheme('light');
   render();
-  queueMicrotask(() => drawn.forEach((chart) => chart.resize(Math.min(620, chart.width), chart.height)));
+  queueMicrotask(() => {
+    for (const chart of drawn) chart.resize(Math.min(620, chart.width), chart.height);
+  });
 });
 window.addEventListener('afterprint', () => {
   applyTheme(theme);

@@ -94,7 +94,8 @@ function drawOver(canvas, map, row) {
   }
   pen.globalAlpha = 1;
   const place = chosen.query - map.prefix;
-  if (place >= 0) frame(pen, (place % map.grid) * cell, Math.floor(place / map.grid) * cell, cell, cell);
+  if (place < 0) return;
+  frame(pen, (place % map.grid) * cell, Math.floor(place / map.grid) * cell, cell, cell);
 }
 
 function drawMatrix(canvas, map, weights) {

@@ -8,9 +8,10 @@ const planeSize = 320;
 function frameOf(points) {
   const xs = points.map((p) => p[0]);
   const ys = points.map((p) => p[1]);
-  const middle = [(Math.min(...xs) + Math.max(...xs)) / 2, (Math.min(...ys) + Math.max(...ys)) / 2];
-  const reach = Math.max(Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys), 1e-9);
-  return { middle, reach: 0.58 * reach };
+  const [left, right] = [Math.min(...xs), Math.max(...xs)];
+  const [low, high] = [Math.min(...ys), Math.max(...ys)];
+  const reach = 0.58 * Math.max(right - left, high - low, 1e-9);
+  return { middle: [(left + right) / 2, (low + high) / 2], reach };
 }
 
 const toPlane = (box, p) => [
@@ -29,7 +30,8 @@ function axesOf(metric) {
   const root = Math.hypot((a - d) / 2, b);
   const [large, small] = [half + root, half - root];
   if (!(small > 1e-12 * Math.max(1, large))) return null;
-  return { angle: Math.atan2(2 * b, a - d) / 2, radii: [1 / Math.sqrt(large), 1 / Math.sqrt(small)] };
+  const angle = Math.atan2(2 * b, a - d) / 2;
+  return { angle, radii: [1 / Math.sqrt(large), 1 / Math.sqrt(small)] };
 }
 
 /// Ellipses around the query; the outermost reaches most of the keys.
@@ -61,8 +63,9 @@ function productLines(box, query, metric) {
   const unit = along.map((x) => x / length);
   return [-1, -0.5, 0, 0.5, 1].map((step) => {
     const at = box.middle.map((m, i) => m + step * box.reach * unit[i]);
-    const [x0, y0] = toPlane(box, [at[0] - 3 * box.reach * unit[1], at[1] + 3 * box.reach * unit[0]]);
-    const [x1, y1] = toPlane(box, [at[0] + 3 * box.reach * unit[1], at[1] - 3 * box.reach * unit[0]]);
+    const across = [-3 * box.reach * unit[1], 3 * box.reach * unit[0]];
+    const [x0, y0] = toPlane(box, [at[0] + across[0], at[1] + across[1]]);
+    const [x1, y1] = toPlane(box, [at[0] - across[0], at[1] - across[1]]);
     return s('path', { d: `M${x0} ${y0}L${x1} ${y1}`, class: 'contour' });
   });
 }
@@ -98,7 +101,8 @@ function planeOf(what) {
 
 function ellipsePanel(ellipse) {
   if (ellipse.keys.length === 0) return null;
-  const words = asRecord((results.mechanisms.find((m) => m.name === ellipse.mechanism) || {}).words);
+  const mechanism = results.mechanisms.find((m) => m.name === ellipse.mechanism);
+  const words = mechanism ? mechanism.words : {};
   const full = /covariance|full|given/.test(ellipse.mechanism);
   const form = asText(words.form) || (full ? 'distance' : 'product');
   const place = [

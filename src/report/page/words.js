@@ -74,6 +74,14 @@ function againstText(against, unit) {
 const plural = (count, word) => (count === 1 ? word : `${word}s`);
 const counted = (count, word) => `${digits(count, 6)} ${plural(count, word)}`;
 
+/// With a stop at its end, and a capital unless something stands before it.
+function sentence(text, before) {
+  if (!text) return '';
+  const capital = !before && /^[a-z]+ /.test(text);
+  const start = capital ? text[0].toUpperCase() + text.slice(1) : text;
+  return `${before}${start}${/[.!?]$/.test(text) ? '' : '.'}`;
+}
+
 const betterText = { higher: 'higher is better', lower: 'lower is better' };
 
 /// Decimals that a number of this size deserves: three figures of it in all.
