@@ -66,6 +66,8 @@ int run(const Serve& verb) {
     fmt::print("{}\n", url);
   } else {
     fmt::print("{} at {}\n", shown(verb.folder), painted(url, Paint::bold));
+    if (verb.host == "0.0.0.0" || verb.host == "::")
+      fmt::print("from elsewhere, with this machine's name in place of {}\n", host);
     if (!loopback) fmt::print("whoever has this address can read it; it is not encrypted\n");
     fmt::print("Ctrl-C ends it\n");
   }

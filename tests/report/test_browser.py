@@ -109,7 +109,7 @@ class Browser:
                 found.append(message["params"]["request"]["url"])
         return [url for url in found if not url.startswith(("data:", "about:", "blob:"))]
 
-    def until(self, true, seconds=8):
+    def until(self, true, seconds=20):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             found = true()

@@ -55,8 +55,7 @@ function measureCell(measure, mechanism) {
 function measureHead(measure) {
   return [
     h('span', { title: [measure.about, measure.n ? `n = ${digits(measure.n, 6)}` : '']
-      .filter(Boolean).join(' ') }, [measure.title, unitName(measure.unit)]
-      .filter(Boolean).join(', ')),
+      .filter(Boolean).join(' ') }, titleOf(measure)),
     h('small', {}, betterText[measure.better]),
   ];
 }
@@ -76,7 +75,7 @@ function measuresTable(caption, measures) {
       h('tbody', {}, results.mechanisms.map((mechanism) => h('tr', {},
         h('th', { scope: 'row' }, named(mechanism.name), kindOf(mechanism),
           h('small', {}, mechanism.about)),
-        measures.map((measure) => h('td', { 'data-measure': measure.title },
+        measures.map((measure) => h('td', { 'data-measure': titleOf(measure) },
           measureCell(measure, mechanism))))))));
 }
 

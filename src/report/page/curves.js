@@ -53,7 +53,7 @@ function stripFigure(measure) {
   };
   return figure({
     id: `measure-${slug(measure.name)}`,
-    title: [measure.title, unitName(measure.unit)].filter(Boolean).join(', '),
+    title: titleOf(measure),
     about: [measure.about, betterText[measure.better] || '']
       .map((text) => sentence(text, '')).filter(Boolean).join(' '),
     height: 64 + 42 * Math.max(1, rows().length),

@@ -108,6 +108,9 @@ const meanText = (measure, name) => meanParts(measure, name).filter(Boolean).joi
 /// The unit where it is not part of every number.
 const unitName = (unit) => (['share', 'bytes', 'seconds', 's', '1'].includes(unit) ? '' : unit);
 
+const titleOf = (measure) =>
+  [measure.title, unitName(measure.unit)].filter(Boolean).join(', ');
+
 /// Shares as percents on an axis.
 const axisText = (value, unit) =>
   (unit === 'share' ? `${digits(100 * value, 4)} %`
