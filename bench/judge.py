@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# bench/judge.py VERB NAME RUN... [-- FLAGS]: `foci VERB RUN FLAGS` (attack, eval) for every run of
-# a table, one after another, and adds the Records to <results>/<machine>/VERB-<name>.jsonl, from
+# bench/judge.py VERB NAME RUN... [--jobs K] [-- FLAGS]: `foci VERB RUN FLAGS` (attack, eval) for
+# every run of a table, K at once, and adds the Records to <results>/<machine>/VERB-<name>.jsonl, from
 # which tools/results.py makes docs/results.md. {seed} in a flag is what follows the last dash of
 # the run, as in --plain runs/table/dot-{seed}. Runs whose Records are there are left alone; what an
 # attack found before a kill is taken up again from its folder.
 import argparse
+import concurrent.futures
 import json
 import os
 import subprocess
@@ -36,6 +37,7 @@ def main():
     parser.add_argument("verb", choices=("attack", "eval"))
     parser.add_argument("name", help="what to call the results")
     parser.add_argument("runs", nargs="+")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--foci", default="build/foci")
     parser.add_argument("--machine", help="what to call this machine (default: from its processor)")
     parser.add_argument("--results", default="bench/results")
@@ -49,15 +51,15 @@ def main():
     folder = os.path.join(options.results, options.machine or machine_name(info))
     path = os.path.join(folder, f"{options.verb}-{options.name}.jsonl")
     os.makedirs(folder, exist_ok=True)
-    failed = 0
-    for run in options.runs:
-        if any(run_of(record) == run for record in records_in(path)):
-            continue
-        records = judge(options, run)
-        failed += not records
-        with open(path, "a") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
-        print(f"{run}: {len(records)} Records", flush=True)
+    there, failed = {run_of(record) for record in records_in(path)}, 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        ended = {pool.submit(judge, options, run): run for run in options.runs if run not in there}
+        for future in concurrent.futures.as_completed(ended):
+            records = future.result()
+            failed += not records
+            with open(path, "a") as file:
+                file.writelines(json.dumps(record) + "\n" for record in records)
+            print(f"{ended[future]}: {len(records)} Records", flush=True)
     return 1 if failed else 0
 
 
