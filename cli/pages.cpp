@@ -404,10 +404,10 @@ VerbPage manual_page() {
 
 const std::vector<VerbPage>& verb_pages() {
   static const std::vector<VerbPage> pages = {
-      info_page(),   attend_page(),     check_page(),   bench_page(),    compare_page(),
-      theory_page(), data_page(),       models_page(),  generate_page(), train_page(),
-      eval_page(),   attack_page(),     measure_page(), convert_page(),  corrupt_page(),
-      serve_page(),  completion_page(), help_page(),    manual_page()};
+      info_page(),   attend_page(), check_page(),      bench_page(),    compare_page(),
+      theory_page(), data_page(),   models_page(),     generate_page(), train_page(),
+      eval_page(),   attack_page(), measure_page(),    convert_page(),  corrupt_page(),
+      launch_page(), serve_page(),  completion_page(), help_page(),     manual_page()};
   return pages;
 }
 

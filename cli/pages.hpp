@@ -20,6 +20,7 @@ Flags common_flags();
 Flags together(std::initializer_list<Flags> parts);
 
 VerbPage corrupt_page();
+VerbPage launch_page();
 
 /// Of verbs that foci-torch runs.
 VerbPage models_page();

@@ -368,6 +368,7 @@ Verb help_of(const std::string& word) {
 }  // namespace
 
 Verb parse(const std::vector<std::string>& arguments) {
+  if (!arguments.empty() && arguments[0] == "launch") return launch_of(arguments);
   const Called called = read_call(arguments);
   if (called.verb == "info") {
     return Info{.common = common_of(called.words), .markdown = is_on(called.words, "markdown")};

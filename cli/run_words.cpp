@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 /// Not part of what a run is.
 const std::set<std::string_view> beside = {"run",   "preset", "resume",  "json",
-                                           "quiet", "help",   "threads", "device"};
+                                           "quiet", "help",   "threads", "device", "patience"};
 const Flag* stored_flag(std::string_view name) {
   if (beside.count(name) > 0) return nullptr;
   for (const Flag& flag : find_verb("train")->flags) {

@@ -28,7 +28,8 @@ std::unique_ptr<CLI::App> build_tree() {
     verb->set_help_flag();
     verb->allow_extras();
     for (const Flag& flag : page.flags) {
-      const std::string name = fmt::format("{}--{}", flag.name == "help" ? "-h," : "", flag.name);
+      const std::string_view letter = flag.name == "help" ? "-h," : flag.name == "processes" ? "-n," : "";
+      const std::string name = fmt::format("{}--{}", letter, flag.name);
       if (flag.values.empty()) {
         verb->add_flag(name)->description(std::string(flag.meaning));
       } else {

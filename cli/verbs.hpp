@@ -153,6 +153,17 @@ struct WithTorch {
   std::vector<std::string> arguments;
 };
 
+/// Several processes of one command.
+struct Launch {
+  std::int64_t processes = 1;
+  std::vector<std::string> hosts;    ///< empty: this machine
+  std::vector<std::string> through;  ///< ssh
+  std::string master;                ///< where they meet; empty: the first host
+  int port = 0;
+  bool quiet = false;
+  std::vector<std::string> command;
+};
+
 struct Convert {
   Common common;
   std::string in, out;
@@ -187,10 +198,12 @@ struct Help {
 struct Version {};
 
 using Verb = std::variant<Info, Attend, Check, Bench, Compare, Theory, Data, WithTorch, Convert,
-                          Corrupt, Serve, Completion, Manual, Help, Version>;
+                          Corrupt, Launch, Serve, Completion, Manual, Help, Version>;
 
 /// `arguments` without the program's name. Reads no file; throws Misuse and nothing else.
 Verb parse(const std::vector<std::string>& arguments);
+/// The same for launch, whose words after -- are another command.
+Verb launch_of(const std::vector<std::string>& arguments);
 
 /// Each returns the exit status: 0, or 1 when a check failed. Throws Misuse and the library's
 /// errors.
@@ -204,6 +217,7 @@ int run(const Data&);
 int run(const WithTorch&);  ///< one in each program
 int run(const Convert&);
 int run(const Corrupt&);
+int run(const Launch&);
 int run(const Serve&);
 int run(const Completion&);
 int run(const Manual&);

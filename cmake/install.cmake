@@ -8,7 +8,7 @@ set(package ${CMAKE_INSTALL_LIBDIR}/cmake/foci)
 install(TARGETS foci foci_data EXPORT fociTargets FILE_SET HEADERS)
 install(EXPORT fociTargets NAMESPACE foci:: DESTINATION ${package})
 if(FOCI_HAS_TORCH)
-  install(TARGETS foci_torch foci_train foci_attack foci_measure
+  install(TARGETS foci_torch foci_dist foci_train foci_attack foci_measure
     EXPORT fociTorchTargets)
   install(EXPORT fociTorchTargets NAMESPACE foci:: DESTINATION ${package})
 endif()

@@ -23,6 +23,8 @@ needed() {
       echo "libpng-dev <png.h>"
       echo "zlib1g-dev <zlib.h>"
       echo "libtorch-dev libtorch"
+      echo "libgloo-dev gloo"
+      echo "iproute2 namespaces"
       echo "python3 python3"
       echo "python3-torch torch"
       echo "python3-pytest pytest"
@@ -67,6 +69,12 @@ present() {
         /usr/bin/python3 -c 'import pytest, selenium' 2>/dev/null
       ;;
     /*) [ -e "$1" ] ;;
+    gloo)  # beside pip's torch it would be another version
+      [ ! -e /usr/include/torch/script.h ] || [ -e /usr/include/gloo/algorithm.h ]
+      ;;
+    namespaces)  # of use only where they may be made
+      command -v ip >/dev/null || ! unshare -n true 2>/dev/null
+      ;;
     libclang-rt)
       [ -n "$(find /usr/lib/llvm-14/lib -name 'libclang_rt.fuzzer-*.a' -print -quit 2>/dev/null)" ]
       ;;

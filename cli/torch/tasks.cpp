@@ -5,6 +5,7 @@
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 
+#include <foci/dist.hpp>
 #include <foci/error.hpp>
 
 #include <fmt/core.h>
@@ -34,6 +35,7 @@ template <class Training>
 Training placed(Training training, const Asked& asked) {
   training.run.folder = asked.run;
   training.run.resume = asked.resumes;
+  training.run.group = asked.group;
   return training;
 }
 
@@ -84,6 +86,7 @@ train::TokenText open_text(const train::Tokenizer& tokenizer, const Words& words
 
 /// A new run keeps its tokenizer; one that is resumed must find its own.
 void keep(const train::Tokenizer& tokenizer, const Asked& asked) {
+  if (asked.group != nullptr && asked.group->rank() > 0) return;
   if (asked.resumes) {
     if (tokenizer == train::Tokenizer::load(tokenizer.kind(), asked.run)) return;
     throw FileError(fmt::format("{}: the run's vocabulary is another than that of {}",

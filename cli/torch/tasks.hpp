@@ -24,6 +24,7 @@ struct Asked {
   Words words;
   Common common;
   bool resumes = false;
+  dist::Group* group = nullptr;  ///< of several processes
 };
 
 struct TaskKind {

@@ -9,12 +9,18 @@
 #include "cli/torch/run.hpp"
 #include "cli/torch/tasks.hpp"
 
+#include <foci/dist.hpp>
 #include <foci/error.hpp>
+#include <foci/run_lock.hpp>
 
 #include <fmt/core.h>
 
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 namespace foci::cli {
 namespace {
@@ -23,22 +29,22 @@ namespace fs = std::filesystem;
 
 volatile std::sig_atomic_t told_to_stop = 0;
 
-/// SIGTERM and Ctrl-C wait for the end of a step; afterwards they are as they were.
+/// SIGTERM, Ctrl-C and Slurm's SIGUSR1 wait for the end of a step; afterwards they are as they were.
 class Stoppable {
  public:
   Stoppable() {
     told_to_stop = 0;
-    for (int i = 0; i < 2; ++i) before_[i] = std::signal(signals[i], [](int) { told_to_stop = 1; });
+    for (int i = 0; i < 3; ++i) before_[i] = std::signal(signals[i], [](int) { told_to_stop = 1; });
   }
   ~Stoppable() {
-    for (int i = 0; i < 2; ++i) std::signal(signals[i], before_[i]);
+    for (int i = 0; i < 3; ++i) std::signal(signals[i], before_[i]);
   }
   Stoppable(const Stoppable&) = delete;
   Stoppable& operator=(const Stoppable&) = delete;
 
  private:
-  static constexpr int signals[] = {SIGTERM, SIGINT};
-  void (*before_[2])(int) = {};
+  static constexpr int signals[] = {SIGTERM, SIGINT, SIGUSR1};
+  void (*before_[3])(int) = {};
 };
 
 std::string text_of(const train::Line& line, const TaskKind& task) {
@@ -72,6 +78,12 @@ bool holds_checkpoints(const std::string& run) {
   return fs::is_directory(folder, none) && !fs::is_empty(folder, none);
 }
 
+void check_empty(const std::string& run) {
+  if (!holds_checkpoints(run)) return;
+  throw Misuse(fmt::format("{} holds a run already", shown(run)),
+               "--resume goes on with it; a new one needs another folder");
+}
+
 /// The words of this run: resumed where there is something to resume.
 Words words_of_run(const Train& verb, const std::string& run, bool resumes) {
   if (resumes) {
@@ -82,11 +94,39 @@ Words words_of_run(const Train& verb, const std::string& run, bool resumes) {
     }
     return resumed_words(config.words, verb.words);
   }
-  if (holds_checkpoints(run)) {
-    throw Misuse(fmt::format("{} holds a run already", shown(run)),
-                 "--resume goes on with it; a new one needs another folder");
-  }
+  check_empty(run);
   return resolved_words(verb.task, verb.words);
+}
+
+/// What rank 0 finds in the run's folder is told to all.
+Asked shared(const Asked& own, dist::Group* group) {
+  Asked asked = own;
+  asked.group = group;
+  if (group == nullptr) return asked;
+  const Json told = Json::parse(
+      group->told("words", Json{{"words", own.words}, {"resumes", own.resumes}}.dump()));
+  asked.words = told.at("words").get<Words>();
+  asked.resumes = told.at("resumes").get<bool>();
+  return asked;
+}
+
+/// The words, and rank 0's hold on the folder.
+Asked ask(const Train& verb, dist::Group* group, bool restarted,
+          std::optional<train::RunLock>& lock) {
+  Asked asked{.run = verb.words.at("run"), .words = {}, .common = verb.common};
+  if (group == nullptr || group->rank() == 0) {
+    asked.resumes = (restarted || verb.words.count("resume") > 0) && has_config(asked.run);
+    asked.words = words_of_run(verb, asked.run, asked.resumes);
+    lock.emplace(asked.run);
+    if (!asked.resumes) check_empty(asked.run);  // another process may have ended just now
+  }
+  return shared(asked, group);
+}
+
+/// "launch -n 4 -- train images": how a command of several processes is typed again.
+std::string launched(const std::string& command, const dist::Group* group) {
+  if (group == nullptr || group->size() == 1) return command;
+  return fmt::format("launch -n {} -- {}", group->size(), command);
 }
 
 int report(const Train& verb, const std::string& run, const train::Outcome& outcome,
@@ -115,23 +155,25 @@ int report(const Train& verb, const std::string& run, const train::Outcome& outc
   return 0;
 }
 
-}  // namespace
-
-int run_torch(const Train& verb) {
+/// In one process, or in one of a group's, of which rank 0 alone writes and speaks.
+int train_in(const Train& verb, dist::Group* group, bool restarted) {
   const TaskKind& task = task_of(verb.task);
-  const std::string& run = verb.words.at("run");
-  const bool resumes = verb.words.count("resume") > 0 && has_config(run);
-  const Asked asked{run, words_of_run(verb, run, resumes), verb.common, resumes};
+  const bool speaks = group == nullptr || group->rank() == 0;
+  std::optional<train::RunLock> lock;
+  const Asked asked = ask(verb, group, restarted, lock);
+  const std::string& run = asked.run;
   const Job job = task.open(asked);
-  if (resumes) check_same_data(run, read_config(run).data, job.data);
-  const bool shows = !verb.common.json && !verb.common.quiet;
+  if (asked.resumes && speaks) check_same_data(run, read_config(run).data, job.data);
+  const bool shows = speaks && !verb.common.json && !verb.common.quiet;
   const Stoppable stoppable;
   const auto told = [&](const train::Line& line) {
     if (shows) show(line, task);
     return told_to_stop == 0;
   };
-  if (!resumes) write_config(run, {verb.task, asked.words, job.data}, machine_of(verb.common));
+  if (!asked.resumes && speaks)
+    write_config(run, {verb.task, asked.words, job.data}, machine_of(verb.common));
   const train::Outcome outcome = job.train(told);
+  if (!speaks) return 0;
   std::vector<Record> records;
   if (outcome.finished) {
     Words typed = changed_words(verb.task, asked.words);
@@ -139,11 +181,37 @@ int run_torch(const Train& verb) {
     if (verb.common.cuda) typed["device"] = "cuda";
     train::Scores scores = outcome.scores;
     scores["count"] = job.data.at("valid").get<double>();
-    records = records_of(
-        {asked.words, machine_of(verb.common), command_text("train " + verb.task, typed)}, scores);
+    records = records_of({asked.words, machine_of(verb.common),
+                          command_text(launched("train " + verb.task, group), typed)},
+                         scores);
     keep_records(run, records);
   }
   return report(verb, run, outcome, records);
+}
+
+}  // namespace
+
+int run_torch(const Train& verb) {
+  const auto standing = dist::standing();
+  if (!standing) return train_in(verb, nullptr, false);
+  dist::GroupOptions options;
+  options.standing = *standing;
+  options.device = verb.common.cuda ? "cuda" : "cpu";
+  if (verb.words.count("patience") > 0) options.patience = to_number(verb.words.at("patience"));
+  dist::Group group(options);
+  try {
+    return train_in(verb, &group, standing->restart > 0);
+  } catch (const std::exception& fault) {
+    group.fail(shown(fault.what()));
+    // Threads that wait for what will not come are left behind, and nothing of theirs is freed.
+    ::on_exit(
+        [](int status, void*) {
+          std::fflush(nullptr);
+          ::_exit(status);
+        },
+        nullptr);
+    throw;
+  }
 }
 
 int run_torch(const Eval& verb) {

@@ -6,6 +6,7 @@
 #include <foci/export.h>
 #include <foci/llama2c.hpp>
 #include <foci/models.hpp>
+#include <foci/share.hpp>
 
 #include <torch/nn/modules/embedding.h>
 
@@ -122,11 +123,18 @@ struct FOCI_API Perplexity {
   /// Of a text of so many bytes.
   double bits_per_byte(std::int64_t bytes) const;
 };
+/// The windows that one of several processes judges; `alive` is called now and then.
+struct PerplexityPart {
+  Share share = {};
+  std::function<void()> alive = {};
+};
 /// Windows of `window` tokens begin every `stride` tokens; each predicts the tokens that no window
 /// before it did, so that one sees at least window - stride tokens before it (fewer at the start).
 /// `left_out`, of one number a token or empty: those that are not 0 are seen and not counted.
+/// The losses of all parts add up to that of the text.
 FOCI_API Perplexity perplexity(Language& model, std::span<const std::int32_t> tokens,
                                std::int64_t window, std::int64_t stride,
-                               std::span<const std::uint8_t> left_out = {});
+                               std::span<const std::uint8_t> left_out = {},
+                               const PerplexityPart& part = {});
 
 }  // namespace foci::models

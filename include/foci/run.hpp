@@ -10,6 +10,10 @@
 #include <map>
 #include <string>
 
+namespace foci::dist {
+class Group;
+}
+
 namespace foci::train {
 
 enum class Algorithm { adamw, sgd };
@@ -53,6 +57,9 @@ struct RunOptions {
   bool bf16 = false;  ///< products and attention in bf16, weights and their sums in f32
   double clip = 0;    ///< the gradients' length is cut to it; 0: not
   double ema = 0;     ///< decay of the parameters' average; 0: none
+  /// Several processes, each with its part of every batch; rank 0 alone has the folder. May be
+  /// absent.
+  dist::Group* group = nullptr;
 };
 
 /// A step, once it is done. metrics.jsonl has them all.

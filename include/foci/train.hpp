@@ -87,17 +87,18 @@ struct Task {
   torch::nn::Module* module = nullptr;
   std::int64_t samples = 1;                               ///< of a batch
   std::function<void(std::int64_t batch)> start_at = {};  ///< the batch that loss() is to take next
-  std::function<at::Tensor()> loss = {};                  ///< of the next batch, a mean
+  /// Of the next batch, a mean; of a group's ranks each its part, which add up to it.
+  std::function<at::Tensor()> loss = {};
   std::function<Scores()> evaluate = {};
   std::function<std::string()> sample = {};  ///< of what the module makes, where it is evaluated
   /// The first layer whose output was not finite on the last batch; empty when all were.
   std::function<std::string()> first_lost = {};
 };
 
-/// Trains to the schedule's last step, or until `told` gives false, which saves and ends. A loss or
-/// a gradient that is not finite throws NumericalError with the step and the first layer that is
-/// not; the last checkpoint stays. In the folder: metrics.jsonl, events of TensorBoard,
-/// checkpoints.
+/// Trains to the schedule's last step, or until `told` gives false, which saves and ends; in a group
+/// that of any rank, a step later. A loss or a gradient that is not finite throws NumericalError
+/// with the step and the first layer that is not; the last checkpoint stays. In the folder, which
+/// one process at a time has: metrics.jsonl, events of TensorBoard, checkpoints.
 FOCI_API Outcome run(const Task& task, const RunOptions& options, const Told& told = {});
 
 }  // namespace foci::train

@@ -143,7 +143,8 @@ double Perplexity::bits_per_byte(std::int64_t bytes) const {
 }
 
 Perplexity perplexity(Language& model, std::span<const std::int32_t> tokens, std::int64_t window,
-                      std::int64_t stride, std::span<const std::uint8_t> left_out) {
+                      std::int64_t stride, std::span<const std::uint8_t> left_out,
+                      const PerplexityPart& part) {
   const std::int64_t context = model->options().context;
   if (window < 1 || window > context || stride < 1 || stride > window) {
     throw InvalidArgument(
@@ -169,10 +170,13 @@ Perplexity perplexity(Language& model, std::span<const std::int32_t> tokens, std
   const auto most =
       std::size_t(std::max<std::int64_t>(1, std::min(at_once / stride, read_at_once / window)));
   double sum = 0;
-  for (std::size_t first = 0, size = 0; first < windows.size(); first += size) {
-    const auto rest = std::span(windows).subspan(first);
+  const Range own = part.share.of(std::int64_t(windows.size()));
+  const auto mine = std::span(windows).subspan(std::size_t(own.first), std::size_t(own.count()));
+  for (std::size_t first = 0, size = 0; first < mine.size(); first += size) {
+    const auto rest = mine.subspan(first);
     for (size = 1; size < std::min(most, rest.size()) && rest[size].fits(rest[0]);) ++size;
     sum += loss_of(*model, {tokens, left_out}, rest.first(size));
+    if (part.alive) part.alive();
   }
   if (!left_out.empty()) {
     result.counted -= std::int64_t(std::count_if(left_out.begin() + 1, left_out.end(),

@@ -5,14 +5,27 @@
 
 #include "nn/views.hpp"
 
+#include <foci/nn_parts.hpp>
+
 #include <ATen/ATen.h>
 
 #include <cmath>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 namespace foci::nn {
 namespace {
+
+thread_local std::function<void(const at::Tensor&)> sum_over_parts;
+
+/// Of the whole batch.
+at::Tensor of_all(const at::Tensor& part) {
+  if (!sum_over_parts) return part;
+  const at::Tensor all = part.contiguous().clone();
+  sum_over_parts(all);
+  return all;
+}
 
 /// x with log(1 + exp(x)) = m > 0.
 at::Tensor inverse_softplus(const at::Tensor& m) { return m + at::log(-at::expm1(-m)); }
@@ -61,11 +74,11 @@ struct Moments {
 Moments moments(const at::Tensor& k, const at::Tensor& key_mask) {
   const at::Tensor keep = counted(key_mask, k).to(at::kDouble);
   const at::Tensor x = kept(k.to(at::kDouble), keep);
-  const at::Tensor n = keep.sum();
-  const at::Tensor mean = x.sum(at::IntArrayRef({0, 2})) / n.clamp_min(1);
+  const at::Tensor n = of_all(keep.sum());
+  const at::Tensor mean = of_all(x.sum(at::IntArrayRef({0, 2}))) / n.clamp_min(1);
   const at::Tensor centred = kept(x - mean.unsqueeze(0).unsqueeze(2), keep);
   const at::Tensor rows = centred.transpose(0, 1).flatten(1, 2);  // (G,BN,D)
-  return {n, mean, at::matmul(rows.transpose(1, 2), rows) / (n - 1).clamp_min(1)};
+  return {n, mean, of_all(at::matmul(rows.transpose(1, 2), rows)) / (n - 1).clamp_min(1)};
 }
 
 Normalize normalize_of(const Metric& metric) {
@@ -78,6 +91,10 @@ Normalize normalize_of(const Metric& metric) {
 }
 
 }  // namespace
+
+InParts::InParts(std::function<void(const at::Tensor&)> sum)
+    : before_(std::exchange(sum_over_parts, std::move(sum))) {}
+InParts::~InParts() { sum_over_parts = std::move(before_); }
 
 at::Tensor encoded(const std::string& text) {
   at::Tensor bytes = at::empty({std::int64_t(text.size())}, at::kByte);
@@ -156,14 +173,14 @@ std::pair<at::Tensor, at::Tensor> AttentionImpl::raw(const Projected& p) const {
     const at::Tensor m = measure(p.q, p.k, p.v, {.key_mask = p.key_mask}, plain).metric.squeeze(2);
     const at::Tensor count =
         counted(p.key_mask, p.k).to(m.scalar_type()).sum(at::IntArrayRef({2, 3}));  // (B,1)
-    const at::Tensor n = count.sum();
-    return {n, (m * count.unsqueeze(2)).sum(0) / n.clamp_min(1)};
+    const at::Tensor n = of_all(count.sum());
+    return {n, of_all((m * count.unsqueeze(2)).sum(0)) / n.clamp_min(1)};
   }
   const auto type = wide_type(p.v);
   const at::Tensor keep = counted(p.key_mask, p.v).to(type);
   const at::Tensor change = kept((p.v.to(type) - p.v_prev.to(type)).abs(), keep);
-  const at::Tensor n = keep.sum();
-  return {n, change.sum(at::IntArrayRef({0, 2})) / n.clamp_min(1)};
+  const at::Tensor n = of_all(keep.sum());
+  return {n, of_all(change.sum(at::IntArrayRef({0, 2}))) / n.clamp_min(1)};
 }
 
 void AttentionImpl::start(const Projected& p) {

@@ -2,6 +2,8 @@
 // What every task begins with: where it is worked on, and how many steps an epoch has.
 #pragma once
 
+#include "train/ranks.hpp"
+
 #include <foci/error.hpp>
 #include <foci/run.hpp>
 
@@ -34,6 +36,7 @@ inline RunOptions completed(RunOptions run, const Rounds& rounds) {
     throw InvalidArgument(
         fmt::format("{} {} make no step of {}", rounds.size, rounds.samples, a_step));
   }
+  check_batch(run, rounds.batch);
   const std::int64_t epoch = rounds.size / a_step;
   if (run.schedule.steps == 0) run.schedule.steps = rounds.epochs * epoch;
   if (run.save_every == 0) run.save_every = epoch;

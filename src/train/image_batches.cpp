@@ -54,8 +54,32 @@ void prepare(float* to, const Image& image, const data::ImagePlan& plan, const A
   data::normalize(to, out, plan.mean, plan.deviation);
 }
 
-Tensor room_for(const data::Batch& batch, const ImageFacts& facts, std::int64_t side) {
-  return Tensor(DType::f32, {std::int64_t(batch.samples.size()), facts.channels, side, side});
+Tensor room_for(std::size_t count, const ImageFacts& facts, std::int64_t side) {
+  return Tensor(DType::f32, {std::int64_t(count), facts.channels, side, side});
+}
+
+/// A batch's rows that a share needs: its own, and those that mixing joins them with, which lie as
+/// far from the other end.
+std::vector<std::int64_t> rows_of(const Range& own, std::int64_t count, bool mixed) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t row = 0; row < count; ++row) {
+    const std::int64_t other = count - 1 - row;
+    const bool mine = own.first <= row && row < own.end;
+    if (mine || (mixed && own.first <= other && other < own.end)) rows.push_back(row);
+  }
+  return rows;
+}
+
+/// Rows [first, end) alone.
+Tensor cut(Tensor tensor, const Range& rows) {
+  const View view = tensor.view();
+  if (rows.count() == view.shape[0]) return tensor;
+  Shape shape(view.sizes().begin(), view.sizes().end());
+  const std::int64_t size = view.count() / shape[0];
+  shape[0] = rows.count();
+  Tensor part(DType::f32, shape);
+  std::copy_n(tensor.data<float>() + rows.first * size, rows.count() * size, part.data<float>());
+  return part;
 }
 
 }  // namespace
@@ -107,7 +131,7 @@ void check_labels(const data::ImageSet& set, const ImageFacts& facts) {
 
 std::unique_ptr<data::Loader> training_batches(const data::ImageSet& set, const ImageFacts& facts,
                                                std::int64_t side, const ImageTraining& training,
-                                               std::int64_t first) {
+                                               std::int64_t first, const Share& share) {
   const Augmentation a = training.augmentation;
   const std::uint64_t seed = training.run.seed;
   data::ImagePlan plan = plan_of(facts, side, 1);
@@ -122,20 +146,26 @@ std::unique_ptr<data::Loader> training_batches(const data::ImageSet& set, const 
                             .probability = a.mixup > 0 || a.cutmix > 0 ? 1.0 : 0.0,
                             .smoothing = a.smoothing};
   const auto fill = [=](data::Batch& batch) {
-    batch.inputs = room_for(batch, facts, side);
     const std::int64_t size = facts.channels * side * side;
     const auto epoch = std::uint64_t(batch.position.epoch);
+    Random chance(seed + mix_stream, epoch, std::uint64_t(batch.position.batch));
+    const data::Mix mix = data::draw_mix(mixing, int(side), int(side), chance);
+    const Range own = share.of(std::int64_t(batch.samples.size()));
+    const auto rows = rows_of(own, std::int64_t(batch.samples.size()), mix.share != 1);
+    Tensor images = room_for(rows.size(), facts, side);
     std::vector<int> labels;
-    for (const std::int64_t sample : batch.samples) {
+    for (const std::int64_t row : rows) {
+      const std::int64_t sample = batch.samples[std::size_t(row)];
       Random random(seed, epoch, std::uint64_t(sample));
-      float* to = batch.inputs.data<float>() + std::int64_t(labels.size()) * size;
+      float* to = images.data<float>() + std::int64_t(labels.size()) * size;
       prepare(to, checked_image(set, sample, facts), plan, a, random);
       labels.push_back(set.label(sample));
     }
-    Random random(seed + mix_stream, epoch, std::uint64_t(batch.position.batch));
-    const data::Mix mix = data::draw_mix(mixing, int(side), int(side), random);
-    data::apply_mix(batch.inputs, mix);
-    batch.targets = data::mixed_targets(labels, int(facts.classes), mixing, mix);
+    data::apply_mix(images, mix);
+    const std::int64_t before = std::lower_bound(rows.begin(), rows.end(), own.first) - rows.begin();
+    const Range mine{before, before + own.count()};
+    batch.inputs = cut(std::move(images), mine);
+    batch.targets = cut(data::mixed_targets(labels, int(facts.classes), mixing, mix), mine);
   };
   const std::int64_t per_epoch = std::max<std::int64_t>(1, set.size() / training.input.batch);
   return std::make_unique<data::Loader>(
@@ -148,19 +178,22 @@ std::unique_ptr<data::Loader> training_batches(const data::ImageSet& set, const 
 }
 
 std::unique_ptr<data::Loader> judged_batches(const data::ImageSet& set, const ImageFacts& facts,
-                                             std::int64_t side, const ImageInput& input) {
+                                             std::int64_t side, const ImageInput& input,
+                                             const Share& share) {
+  const Range own = share.of(set.size());
+  if (own.count() == 0) return nullptr;
   const data::ImagePlan plan = plan_of(facts, side, input.crop_share);
   const auto fill = [=](data::Batch& batch) {
-    batch.inputs = room_for(batch, facts, side);
+    batch.inputs = room_for(batch.samples.size(), facts, side);
     batch.targets = Tensor(DType::i64, {std::int64_t(batch.samples.size())});
     for (std::size_t i = 0; i < batch.samples.size(); ++i) {
-      const std::int64_t sample = batch.samples[i];
+      const std::int64_t sample = own.first + batch.samples[i];
       float* to = batch.inputs.data<float>() + std::int64_t(i) * facts.channels * side * side;
       data::prepare_evaluation(to, checked_image(set, sample, facts), plan);
       batch.targets.data<std::int64_t>()[i] = set.label(sample);
     }
   };
-  return std::make_unique<data::Loader>(set.size(), fill,
+  return std::make_unique<data::Loader>(own.count(), fill,
                                         data::LoaderOptions{.batch = input.batch,
                                                             .threads = input.workers,
                                                             .order = data::Order::as_it_is,

@@ -58,13 +58,14 @@ struct Batch {
   }
 };
 
-Scores judge(models::Vit& model, data::Loader& batches, at::Device device) {
+/// `batches` may be absent, where a rank has no sample.
+Scores judge(models::Vit& model, data::Loader* batches, at::Device device, const RunOptions& run) {
   const at::NoGradGuard without;
   model->eval();
   const std::int64_t five = std::min<std::int64_t>(5, model->options().classes);
   double top1 = 0, top5 = 0, loss = 0, count = 0;
-  for (std::int64_t i = 0; i < batches.batches_per_epoch(); ++i) {
-    const Batch batch(batches.next(), device);
+  for (std::int64_t i = 0; batches != nullptr && i < batches->batches_per_epoch(); ++i) {
+    const Batch batch(batches->next(), device);
     const at::Tensor logits = model->forward(batch.images);
     const at::Tensor hits =
         std::get<1>(logits.topk(five)).eq(batch.targets.unsqueeze(1)).to(at::kFloat);
@@ -72,8 +73,10 @@ Scores judge(models::Vit& model, data::Loader& batches, at::Device device) {
     top5 += hits.sum().item<double>();
     loss += at::cross_entropy_loss(logits, batch.targets, {}, at::Reduction::Sum).item<double>();
     count += double(batch.targets.size(0));
+    alive(run);
   }
-  return {{"top1", top1 / count}, {"top5", top5 / count}, {"valid_loss", loss / count}};
+  const auto all = summed(run, {top1, top5, loss, count});
+  return {{"top1", all[0] / all[3]}, {"top5", all[1] / all[3]}, {"valid_loss", all[2] / all[3]}};
 }
 
 /// The images go through layer by layer until something is not finite.
@@ -117,15 +120,18 @@ Outcome train_images(const ImageTraining& training, const data::ImageSet& train,
   task.module = model.get();
   task.samples = training.input.batch;
   task.start_at = [&](std::int64_t batch) {
-    batches = training_batches(train, facts, side, training, batch);
+    batches = training_batches(train, facts, side, training, batch, share_of(training.run));
   };
   task.loss = [&] {
     const Batch batch(batches->next(), device);
     last = batch.images;
-    return at::cross_entropy_loss(model->forward(batch.images), batch.targets);
+    return part_of_mean(run_options,
+                        at::cross_entropy_loss(model->forward(batch.images), batch.targets),
+                        training.input.batch);
   };
   task.evaluate = [&] {
-    return judge(model, *judged_batches(valid, facts, side, training.input), device);
+    const auto judged = judged_batches(valid, facts, side, training.input, share_of(training.run));
+    return judge(model, judged.get(), device, run_options);
   };
   task.first_lost = [&] { return first_lost(model, last); };
   return run(task, run_options, told);
@@ -138,7 +144,8 @@ Scores evaluate_images(const ImageModel& model, const std::string& weights, cons
   models::Vit vit(vit_options(model, facts));
   nn::load_weights(*vit, weights);
   vit->to(device);
-  Scores scores = judge(vit, *judged_batches(set, facts, vit->options().image, input), device);
+  const auto judged = judged_batches(set, facts, vit->options().image, input);
+  Scores scores = judge(vit, judged.get(), device, {});
   scores["count"] = double(set.size());
   return scores;
 }

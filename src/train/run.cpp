@@ -4,10 +4,14 @@
 #include <foci/train.hpp>
 
 #include "train/autocast.hpp"
+#include "train/ranks.hpp"
 #include "train/run_files.hpp"
 
 #include <foci/error.hpp>
+#include <foci/nn.hpp>
+#include <foci/nn_parts.hpp>
 #include <foci/random.hpp>
+#include <foci/run_lock.hpp>
 
 #include <ATen/Context.h>
 
@@ -74,12 +78,14 @@ class Run {
                                         o.schedule.steps, o.accumulate));
     }
     if (o.ema > 0) average_.emplace(*task.module, o.ema);
-    if (o.folder.empty()) return;
-    std::error_code fault;
-    std::filesystem::create_directories(o.folder, fault);
-    if (fault) throw FileError(fmt::format("{}: {}", o.folder, fault.message()));
-    if (o.resume) step_ = std::max<std::int64_t>(load_checkpoint(o.folder, state()), 0);
-    files_.open(o.folder, step_);
+    if (writes()) {
+      lock_.emplace(o.folder);
+      if (o.resume) step_ = std::max<std::int64_t>(load_checkpoint(o.folder, state()), 0);
+      files_.open(o.folder, step_);
+    }
+    if (o.group == nullptr) return;
+    share_beginning();
+    gradients_.emplace(*o.group, *task.module);
   }
 
   Outcome go(const Told& told) {
@@ -103,10 +109,10 @@ class Run {
         outcome.scores = line.scores = judge();
         if (task_.sample) line.sample = task_.sample();
       }
-      if (!o_.folder.empty()) files_.add(line);
+      if (writes()) files_.add(line);
       outcome.loss = line.loss;
       outcome.per_second = line.per_second;
-      goes_on = !told || told(line);
+      goes_on = goes_on_after(!told || told(line));
       if (!o_.folder.empty() && (!goes_on || is_time(o_.save_every))) save();
     }
     if (outcome.scores.empty() && step_ == last) outcome.scores = judge();
@@ -117,6 +123,35 @@ class Run {
   }
 
  private:
+  bool writes() const { return !o_.folder.empty() && is_first(o_); }
+
+  /// Weights, moments, average and step of rank 0, which may have read them from a checkpoint.
+  void share_beginning() {
+    const at::NoGradGuard without;
+    Tensors all = optimizer_.state();
+    if (average_) {
+      for (const auto& [name, tensor] : average_->tensors()) all["average." + name] = tensor;
+    }
+    for (const auto& item : task_.module->named_parameters()) all["p." + item.key()] = item.value();
+    for (const auto& item : task_.module->named_buffers()) all["b." + item.key()] = item.value();
+    for (const auto& [name, tensor] : all) o_.group->take(tensor);
+    optimizer_.load(all);
+    step_ = std::int64_t(o_.group->sum({is_first(o_) ? double(step_) : 0.0})[0]);
+    if (step_ == 0) return;
+    o_.group->saved(step_);
+    for (const auto& item : task_.module->named_modules("", true)) {
+      auto* const layer = dynamic_cast<nn::AttentionImpl*>(item.value().get());
+      if (layer != nullptr) layer->loaded();
+    }
+  }
+
+  /// That a rank is told to stop is known to all one step later, with that step's loss.
+  bool goes_on_after(bool own) {
+    if (o_.group == nullptr) return own;
+    wants_end_ = !own;
+    return !ends_;
+  }
+
   State state() { return {task_.module, &optimizer_, average_ ? &*average_ : nullptr}; }
 
   c10::DeviceType device() const { return task_.module->parameters().at(0).device().type(); }
@@ -125,24 +160,42 @@ class Run {
     return step_ == o_.schedule.steps || (every > 0 && step_ % every == 0);
   }
 
+  /// Dropout is drawn anew by every rank.
+  std::uint64_t chance_of_step() const {
+    const auto rank = std::uint64_t(share_of(o_).rank);
+    return data::Random(o_.seed, step_stream + (rank << 32), std::uint64_t(step_)).bits();
+  }
+
+  at::Tensor loss_of_part() {
+    const Autocast narrow(o_.bf16, device());
+    if (o_.group == nullptr || o_.group->size() == 1) return task_.loss() / double(o_.accumulate);
+    const nn::InParts parts([&](const at::Tensor& x) { o_.group->sum(x); });
+    return task_.loss() / double(o_.accumulate);
+  }
+
   void one_step(Line& line) {
-    at::manual_seed(data::Random(o_.seed, step_stream, std::uint64_t(step_)).bits());
+    at::manual_seed(chance_of_step());
     task_.module->train();
     optimizer_.forget_gradients();
     at::Tensor length;
     for (std::int64_t part = 0; part < o_.accumulate; ++part) {
-      const at::Tensor loss = [&] {
-        const Autocast narrow(o_.bf16, device());
-        return task_.loss() / double(o_.accumulate);
-      }();
+      const bool is_last = part + 1 == o_.accumulate;
+      const at::Tensor loss = loss_of_part();
+      alive(o_);
+      if (is_last && gradients_) gradients_->begin();
       loss.backward();
-      if (part + 1 == o_.accumulate) length = optimizer_.length();
+      alive(o_);
+      if (is_last && !gradients_) length = optimizer_.length();
       const double found = loss.item<double>();  // a GPU is waited for here, and only here
       if (!std::isfinite(found)) {
         throw NumericalError(
             fmt::format("step {}: the loss is {}{}", step_ + 1, found, lost_in(task_)));
       }
       line.loss += found;
+    }
+    if (gradients_) {
+      meet(line);
+      length = optimizer_.length();
     }
     line.length = optimizer_.clip(o_.clip, length);
     if (!std::isfinite(line.length)) {
@@ -151,6 +204,15 @@ class Run {
     }
     optimizer_.step(line.rate);
     if (average_) average_->update(*task_.module);
+  }
+
+  /// Gradients and loss of all ranks, and what else they must agree on.
+  void meet(Line& line) {
+    gradients_->finish();
+    const auto all = o_.group->sum({line.loss, wants_end_ ? 1.0 : 0.0});
+    line.loss = all[0];
+    ends_ = all[1] > 0;
+    if (saved_ >= 0) o_.group->saved(saved_);  // rank 0 has come back from it
   }
 
   Scores judge() {
@@ -172,16 +234,23 @@ class Run {
       throw NumericalError(
           fmt::format("step {}: {} is not finite, so nothing was saved", step_, lost));
     }
-    files_.sync();  // a checkpoint never knows of a step that the files do not
-    save_checkpoint(o_.folder, step_, state(), o_.keep);
+    if (writes()) {
+      files_.sync();  // a checkpoint never knows of a step that the files do not
+      save_checkpoint(o_.folder, step_, state(), o_.keep);
+      if (o_.group != nullptr) o_.group->saved(step_);
+    }
+    saved_ = step_;
   }
 
   const Task& task_;
   const RunOptions& o_;
   Optimizer optimizer_;
   std::optional<Average> average_;
+  std::optional<dist::Gradients> gradients_;
+  std::optional<RunLock> lock_;
   RunFiles files_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, saved_ = -1;
+  bool wants_end_ = false, ends_ = false;
 };
 
 }  // namespace

@@ -99,7 +99,7 @@ void check_masks(const data::ImageSet& set, const ImageFacts& facts) {
 
 std::unique_ptr<data::Loader> window_batches(const data::ImageSet& set, const ImageFacts& facts,
                                              std::int64_t side, const SegmentTraining& training,
-                                             std::int64_t first) {
+                                             std::int64_t first, const Share& share) {
   const PairChange change = training.change;
   if (!(change.least > 0 && change.least <= change.most)) {
     throw InvalidArgument(fmt::format("sizes from {:g} to {:g}; it must be 0 < least <= most",
@@ -109,13 +109,14 @@ std::unique_ptr<data::Loader> window_batches(const data::ImageSet& set, const Im
   const std::int64_t shorter = training.shorter;
   const auto pairs = std::make_shared<Pairs>(set, facts);
   const auto fill = [=](data::Batch& batch) {
-    const auto count = std::int64_t(batch.samples.size());
+    const Range own = share.of(std::int64_t(batch.samples.size()));
+    const std::int64_t count = own.count();
     batch.inputs = Tensor(DType::f32, {count, facts.channels, side, side});
     batch.targets = Tensor(DType::i64, {count, side, side});
     std::fill_n(batch.inputs.data<float>(), count * facts.channels * side * side, 0.0f);
     std::fill_n(batch.targets.data<std::int64_t>(), count * side * side, data::ignored);
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t sample = batch.samples[std::size_t(i)];
+      const std::int64_t sample = batch.samples[std::size_t(own.first + i)];
       Random random(seed, std::uint64_t(batch.position.epoch), std::uint64_t(sample));
       Pair pair = pairs->at(sample);
       const double size = random.uniform(change.least, change.most);

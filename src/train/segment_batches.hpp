@@ -4,16 +4,18 @@
 
 #include <foci/image.hpp>
 #include <foci/loader.hpp>
+#include <foci/share.hpp>
 #include <foci/train_segments.hpp>
 
 #include <memory>
 
 namespace foci::train {
 
-/// inputs (B,C,S,S) f32, targets (B,S,S) i64. `first` counts from the start of the run.
+/// inputs (B,C,S,S) f32, targets (B,S,S) i64. `first` counts from the start of the run. Of each
+/// batch the share's rows alone.
 std::unique_ptr<data::Loader> window_batches(const data::ImageSet& set, const ImageFacts& facts,
                                              std::int64_t side, const SegmentTraining& training,
-                                             std::int64_t first);
+                                             std::int64_t first, const Share& share = {});
 
 /// An image as it is judged: (C,H,W) f32 in `values`.
 struct JudgedImage {

@@ -62,16 +62,28 @@ Scores judge(models::Segmenter& model, const data::ImageSet& set, const ImageFac
   const at::NoGradGuard without;
   model->eval();
   models::Confusion seen(facts.classes);
-  for (std::int64_t i = 0; i < set.size(); ++i) {
+  const Range own = share_of(how.run).of(set.size());
+  for (std::int64_t i = own.first; i < own.end; ++i) {
     JudgedImage image = judged_image(set, i, facts, how.shorter);
     data::Image mask = set.mask(i);
     const at::Tensor labels =
         at::from_blob(mask.pixels.data(), {mask.height, mask.width}, at::kByte);
     seen.add(labels, guessed(model, image, mask, how, device));
+    alive(how.run);
+  }
+  if (how.run.group != nullptr) {
+    const at::Tensor all = seen.counts().to(how.run.group->device());
+    how.run.group->sum(all);
+    seen.counts().copy_(all);
   }
   return {{"miou", seen.mean_iou()},
           {"pixel_accuracy", seen.pixel_accuracy()},
           {"mean_accuracy", seen.mean_accuracy()}};
+}
+
+/// Of the whole batch.
+double counted_pixels(const RunOptions& run, const at::Tensor& targets) {
+  return summed(run, {double(targets.ne(data::ignored).sum().item<std::int64_t>())})[0];
 }
 
 }  // namespace
@@ -95,7 +107,7 @@ Outcome train_segments(const SegmentTraining& training, const data::ImageSet& tr
   task.module = model.get();
   task.samples = training.batch;
   task.start_at = [&](std::int64_t batch) {
-    batches = window_batches(train, facts, side, training, batch);
+    batches = window_batches(train, facts, side, training, batch, share_of(training.run));
   };
   task.loss = [&] {
     const data::Batch batch = batches->next();
@@ -103,8 +115,12 @@ Outcome train_segments(const SegmentTraining& training, const data::ImageSet& tr
       return tensor_of(from.view(), [](void*) {}).to(device, /*non_blocking=*/false, /*copy=*/true);
     };
     last = tensor(batch.inputs);
-    return at::cross_entropy_loss(model->forward(last), tensor(batch.targets), {},
-                                  at::Reduction::Mean, data::ignored);
+    const at::Tensor targets = tensor(batch.targets);
+    const auto loss_as = [&](at::Reduction::Reduction reduction) {
+      return at::cross_entropy_loss(model->forward(last), targets, {}, reduction, data::ignored);
+    };
+    if (run_options.group == nullptr) return loss_as(at::Reduction::Mean);
+    return loss_as(at::Reduction::Sum) / counted_pixels(run_options, targets);
   };
   task.evaluate = [&] { return judge(model, valid, facts, training, device); };
   task.first_lost = [&]() -> std::string {

@@ -83,22 +83,25 @@ Padded padded(const SequenceSet& set, std::span<const std::int64_t> which,
 }
 
 Scores judge(models::Sequence& model, const SequenceSet& set, std::int64_t batch,
-             at::Device device) {
+             at::Device device, const RunOptions& run) {
   const at::NoGradGuard without;
   model->eval();
   const auto size = std::int64_t(set.samples.size());
+  const Range own = share_of(run).of(size);
   std::vector<std::int64_t> all(set.samples.size());
   std::iota(all.begin(), all.end(), 0);
   double right = 0, loss = 0;
-  for (std::int64_t first = 0; first < size; first += batch) {
+  for (std::int64_t first = own.first; first < own.end; first += batch) {
     const auto some =
-        std::span(all).subspan(std::size_t(first), std::size_t(std::min(batch, size - first)));
+        std::span(all).subspan(std::size_t(first), std::size_t(std::min(batch, own.end - first)));
     const Padded made = padded(set, some, model->options(), device);
     const at::Tensor logits = model->forward(made.x, made.lengths);
     right += logits.argmax(1).eq(made.labels).sum().item<double>();
     loss += at::cross_entropy_loss(logits, made.labels, {}, at::Reduction::Sum).item<double>();
+    alive(run);
   }
-  return {{"accuracy", right / double(size)}, {"valid_loss", loss / double(size)}};
+  const auto sums = summed(run, {right, loss});
+  return {{"accuracy", sums[0] / double(size)}, {"valid_loss", sums[1] / double(size)}};
 }
 
 /// The batch goes through layer by layer until something is not finite; padding is seen here.
@@ -140,12 +143,16 @@ Outcome train_sequences(const SequenceTraining& training, const SequenceFacts& f
       epoch = next / per_epoch;
       order = data::epoch_order(size, training.run.seed, epoch, data::Order::shuffled);
     }
-    const auto first = std::size_t(next++ % per_epoch * training.batch);
-    last = padded(train, std::span(order).subspan(first, std::size_t(training.batch)),
+    const std::int64_t first = next++ % per_epoch * training.batch;
+    const Range own = share_of(run_options).of(training.batch);
+    last = padded(train,
+                  std::span(order).subspan(std::size_t(first + own.first), std::size_t(own.count())),
                   model->options(), device);
-    return at::cross_entropy_loss(model->forward(last.x, last.lengths), last.labels);
+    return part_of_mean(run_options,
+                        at::cross_entropy_loss(model->forward(last.x, last.lengths), last.labels),
+                        training.batch);
   };
-  task.evaluate = [&] { return judge(model, valid, training.batch, device); };
+  task.evaluate = [&] { return judge(model, valid, training.batch, device, run_options); };
   task.first_lost = [&] { return first_lost(model, last); };
   return run(task, run_options, told);
 }
@@ -156,7 +163,7 @@ Scores evaluate_sequences(const SequenceTraining& training, const std::string& w
   models::Sequence model(options_of(training.model, facts));
   nn::load_weights(*model, weights);
   model->to(device);
-  Scores scores = judge(model, set, training.batch, device);
+  Scores scores = judge(model, set, training.batch, device, {});
   scores["count"] = double(set.samples.size());
   return scores;
 }

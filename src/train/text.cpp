@@ -52,7 +52,11 @@ models::LanguageOptions options_of(const TextModel& model, std::int64_t vocabula
 class Windows {
  public:
   Windows(const TokenText& text, std::int64_t window, const TextTraining& how)
-      : tokens_(text.tokens), window_(window), batch_(how.batch), seed_(how.run.seed) {
+      : tokens_(text.tokens),
+        window_(window),
+        batch_(how.batch),
+        seed_(how.run.seed),
+        own_(share_of(how.run).of(how.batch)) {
     const auto size = std::int64_t(tokens_.size());
     if (size <= window) {
       throw FileError(fmt::format("{}: has {} tokens, and a window of {} needs one more: --context",
@@ -64,7 +68,7 @@ class Windows {
   std::int64_t count() const { return count_; }
   void start_at(std::int64_t batch) { next_ = batch; }
 
-  /// (batch,window+1), the next ones.
+  /// (batch,window+1), the next ones; of several ranks each its rows of them.
   at::Tensor next() {
     const std::int64_t per_epoch = count_ / batch_, epoch = next_ / per_epoch;
     if (epoch != epoch_) {
@@ -72,9 +76,9 @@ class Windows {
       offset_ = data::Random(seed_, offset_stream, std::uint64_t(epoch)).below(slack_);
       epoch_ = epoch;
     }
-    at::Tensor rows = at::empty({batch_, window_ + 1}, at::kLong);
+    at::Tensor rows = at::empty({own_.count(), window_ + 1}, at::kLong);
     auto* to = rows.data_ptr<std::int64_t>();
-    for (std::int64_t row = 0; row < batch_; ++row) {
+    for (std::int64_t row = own_.first; row < own_.end; ++row) {
       const std::int64_t which = order_[std::size_t(next_ % per_epoch * batch_ + row)];
       to = std::copy_n(tokens_.begin() + offset_ + which * window_, window_ + 1, to);
     }
@@ -86,14 +90,18 @@ class Windows {
   std::span<const std::int32_t> tokens_;
   std::int64_t window_, batch_;
   std::uint64_t seed_;
+  Range own_;
   std::int64_t slack_ = 0, count_ = 0, next_ = 0, epoch_ = -1, offset_ = 0;
   std::vector<std::int64_t> order_;
 };
 
-Scores judge(models::Language& model, const TokenText& text, std::int64_t stride) {
+Scores judge(models::Language& model, const TokenText& text, std::int64_t stride,
+             const RunOptions& run) {
   const std::int64_t window = model->options().context;
-  const models::Perplexity found =
-      models::perplexity(model, text.tokens, window, stride == 0 ? window : stride, text.left_out);
+  models::PerplexityPart part{share_of(run), [&] { alive(run); }};
+  models::Perplexity found = models::perplexity(
+      model, text.tokens, window, stride == 0 ? window : stride, text.left_out, part);
+  found.loss = summed(run, {found.loss})[0];
   return {{"perplexity", found.perplexity()},
           {"bits_per_byte", found.bits_per_byte(text.bytes)},
           {"valid_loss", found.loss}};
@@ -111,6 +119,7 @@ std::string sample_of(models::Language& model, const Tokenizer& tokenizer, const
   const data::Tokens prompt = tokens;
   models::generate(model, prompt, sampling, [&](std::int32_t token) {
     tokens.push_back(token);
+    alive(how.run);
     return true;
   });
   return tokenizer.decode(tokens);
@@ -144,10 +153,13 @@ Outcome train_text(const TextTraining& training, const Tokenizer& tokenizer, con
   task.loss = [&] {
     const at::Tensor rows = windows.next().to(device);
     last = rows.slice(1, 0, options.context);
-    return at::cross_entropy_loss(model->forward(last).flatten(0, 1), rows.slice(1, 1).flatten());
+    return part_of_mean(
+        run_options,
+        at::cross_entropy_loss(model->forward(last).flatten(0, 1), rows.slice(1, 1).flatten()),
+        training.batch);
   };
-  task.evaluate = [&] { return judge(model, valid, training.stride); };
-  if (training.sample > 0)
+  task.evaluate = [&] { return judge(model, valid, training.stride, run_options); };
+  if (training.sample > 0 && is_first(run_options))
     task.sample = [&] { return sample_of(model, tokenizer, valid, training); };
   task.first_lost = [&] { return first_lost(model, last); };
   return run(task, run_options, told);
@@ -158,7 +170,7 @@ Scores evaluate_text(const TextTraining& training, const std::string& weights,
   const at::Device device = device_of(training.place);
   models::Language model = open_language(training.model, tokenizer.size(), weights);
   model->to(device);
-  Scores scores = judge(model, text, training.stride);
+  Scores scores = judge(model, text, training.stride, {});
   scores["count"] = double(text.tokens.size() - 1);
   return scores;
 }

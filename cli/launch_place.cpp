@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which process is where, and what it is told.
+#include "cli/launch.hpp"
+#include "cli/machine.hpp"
+
+#include <foci/error.hpp>
+
+#include <fmt/core.h>
+
+#include <arpa/inet.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+namespace foci::cli {
+namespace {
+
+constexpr int usual_port = 29500;
+
+std::string own_host() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+bool is_here(const std::string& host) {
+  return host == "localhost" || host == "127.0.0.1" || host == own_host();
+}
+
+/// One that nobody listens at now.
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof place;
+  auto* const any = reinterpret_cast<sockaddr*>(&place);
+  const bool found = ::bind(socket, any, size) == 0 && ::getsockname(socket, any, &size) == 0;
+  ::close(socket);
+  return found ? ntohs(place.sin_port) : usual_port;
+}
+
+int processors() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+std::string quoted(const std::string& word) {
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+}  // namespace
+
+std::vector<Seat> seats_of(const Launch& launch) {
+  const int hosts = std::max(1, int(launch.hosts.size()));
+  const int each = int(launch.processes) / hosts;
+  std::vector<Seat> seats;
+  for (int rank = 0; rank < int(launch.processes); ++rank) {
+    Seat seat{rank, rank % each, ""};
+    if (!launch.hosts.empty() && !is_here(launch.hosts[std::size_t(rank / each)]))
+      seat.host = launch.hosts[std::size_t(rank / each)];
+    seats.push_back(seat);
+  }
+  return seats;
+}
+
+Place place_of(const Launch& launch) {
+  const auto seats = seats_of(launch);
+  const bool all_here = std::all_of(seats.begin(), seats.end(),
+                                    [](const Seat& seat) { return seat.host.empty(); });
+  Place place{launch.master, launch.port};
+  if (place.address.empty()) {
+    place.address = all_here                ? "127.0.0.1"
+                    : seats[0].host.empty() ? own_host()
+                                            : seats[0].host;
+  }
+  if (place.port == 0) place.port = all_here ? free_port() : usual_port;
+  return place;
+}
+
+std::vector<std::string> settings_of(const Launch& launch, const Seat& seat, const Place& place) {
+  const int each = int(launch.processes) / std::max(1, int(launch.hosts.size()));
+  std::vector<std::string> settings = {fmt::format("RANK={}", seat.rank),
+                                       fmt::format("WORLD_SIZE={}", launch.processes),
+                                       fmt::format("LOCAL_RANK={}", seat.local_rank),
+                                       fmt::format("LOCAL_WORLD_SIZE={}", each),
+                                       fmt::format("MASTER_ADDR={}", place.address),
+                                       fmt::format("MASTER_PORT={}", place.port)};
+  // Processes that each take every core are in one another's way.
+  if (each > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
+    settings.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1, processors() / each)));
+  return settings;
+}
+
+std::string script_of(const Launch& launch, const std::vector<std::string>& settings) {
+  std::string script = fmt::format("echo {}$$ >&2\ncd {} || exit 9\n", number_line,
+                                   quoted(std::filesystem::current_path().string()));
+  for (const std::string& setting : settings) script += fmt::format("export {}\n", setting);
+  script += "exec " + quoted(program_folder() + "/foci");
+  for (const std::string& word : launch.command) (script += ' ') += quoted(word);
+  return script + " </dev/null\n";
+}
+
+}  // namespace foci::cli

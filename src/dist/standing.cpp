@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who this process is, as those that started it say.
+#include <foci/dist.hpp>
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+namespace foci::dist {
+namespace {
+
+const char* value_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+int number(const char* name, int least, int most) {
+  const char* text = value_of(name);
+  if (text == nullptr) throw InvalidArgument(fmt::format("{} is not set", name));
+  const std::string_view word = text;
+  int found = 0;
+  const auto [end, fault] = std::from_chars(word.data(), word.data() + word.size(), found);
+  if (fault != std::errc() || end != word.data() + word.size() || found < least || found > most) {
+    throw InvalidArgument(
+        fmt::format("{} is '{}'; it must be a number from {} to {}", name, text, least, most));
+  }
+  return found;
+}
+
+int number_or(const char* name, int least, int most, int standard) {
+  return value_of(name) == nullptr ? standard : number(name, least, most);
+}
+
+constexpr int most_ranks = 1 << 20;
+
+/// The names that a launcher has for the three numbers.
+struct Names {
+  const char *rank, *size, *local;
+};
+
+Standing of_names(const Names& names) {
+  Standing s;
+  s.size = number(names.size, 1, most_ranks);
+  s.rank = number(names.rank, 0, s.size - 1);
+  s.local_rank = number_or(names.local, 0, most_ranks, 0);
+  if (const char* host = value_of("MASTER_ADDR")) s.host = host;
+  s.port = number_or("MASTER_PORT", 1, 65535, s.port);
+  return s;
+}
+
+/// "node[03-17,20],login" -> "node03"
+std::string first_of(std::string_view nodes) {
+  const std::size_t open = nodes.find_first_of("[,");
+  std::string name(nodes.substr(0, open));
+  if (open == std::string_view::npos || nodes[open] == ',') return name;
+  const std::string_view inside = nodes.substr(open + 1);
+  return name += inside.substr(0, inside.find_first_of("-,]"));
+}
+
+}  // namespace
+
+std::optional<Standing> standing() {
+  if (value_of("RANK") != nullptr || value_of("WORLD_SIZE") != nullptr) {
+    Standing s = of_names({"RANK", "WORLD_SIZE", "LOCAL_RANK"});
+    s.restart = number_or("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, 0);
+    const char* agent = value_of("TORCHELASTIC_USE_AGENT_STORE");
+    s.agent = agent != nullptr && std::string_view(agent) == "True";
+    return s;
+  }
+  // A batch script has a rank too; only what srun starts is one of several.
+  if (value_of("SLURM_PROCID") != nullptr && value_of("SLURM_STEP_NUM_TASKS") != nullptr) {
+    Standing s = of_names({"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"});
+    if (s.size == 1) return {};
+    const char* nodes = value_of("SLURM_STEP_NODELIST");
+    if (value_of("MASTER_ADDR") == nullptr && nodes != nullptr) s.host = first_of(nodes);
+    if (value_of("MASTER_PORT") == nullptr)
+      s.port = 20000 + number_or("SLURM_JOB_ID", 0, 1 << 30, 0) % 20000;
+    return s;
+  }
+  if (value_of("OMPI_COMM_WORLD_RANK") == nullptr) return {};
+  const Standing s = of_names(
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
+  if (s.size == 1) return {};
+  return s;
+}
+
+}  // namespace foci::dist

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// A verdict is written once and read by all. Where the store is gone too, each rank makes its own.
+#include "dist/watch.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace foci::dist {
+namespace {
+
+using namespace std::chrono_literals;
+using Seconds = std::chrono::duration<double>;
+
+constexpr auto pace = 1000ms;     // between two beats
+constexpr auto glance = 200ms;    // between two looks of the guard
+constexpr auto grace = 3000ms;    // for the main thread to end by itself
+constexpr auto farewell = 10s;    // for others to hear that all are done
+constexpr double silence = 6;     // seconds without a beat, once a connection broke
+constexpr double suspended = 5;   // this process stood still itself: what it heard of others is old
+
+}  // namespace
+
+Watch::Watch(const GroupOptions& options, std::vector<std::string> names,
+             std::function<void(const std::string&)> ended)
+    : standing_(options.standing),
+      patience_(options.patience),
+      names_(std::move(names)),
+      ended_(std::move(ended)),
+      meeting_(options.standing, Meeting::Role::guest,
+               std::chrono::milliseconds(std::int64_t(1000 * options.patience))),
+      signs_(std::size_t(options.standing.size)) {
+  const auto now = Clock::now();
+  for (Sign& sign : signs_) sign.heard = sign.moved = now;
+  answered_ = now;
+  beats_ = std::thread([this] { beat(); });
+  guards_ = std::thread([this] { guard(); });
+}
+
+Watch::~Watch() {
+  stop_ = true;
+  news_.notify_all();
+  beats_.join();
+  guards_.join();
+}
+
+std::string Watch::name_of(int rank) const {
+  return fmt::format("rank {} of {} on {}", rank, standing_.size, names_.at(std::size_t(rank)));
+}
+
+std::string Watch::with_saved(std::string text) const {
+  const std::int64_t step = saved_.load();
+  return text += step < 0 ? "; nothing is saved yet"
+                          : fmt::format("; the last saved step is {}", step);
+}
+
+void Watch::tell_own(std::int64_t number) {
+  meeting_.set(fmt::format("beat/{}", standing_.rank),
+               fmt::format("{} {} {} {}", number, marks_.load(), waits_.load() ? 1 : 0,
+                           leaves_.load() ? 1 : 0));
+}
+
+void Watch::look_at(int rank) {
+  const std::string name = fmt::format("beat/{}", rank);
+  Sign& sign = signs_[std::size_t(rank)];
+  if (!meeting_.has(name)) return;
+  std::istringstream text(meeting_.get(name, 10s));
+  std::string beats, marks;
+  int waits = 0, left = 0;
+  text >> beats >> marks >> waits >> left;
+  const auto now = Clock::now();
+  if (beats != sign.beats) sign.heard = now;
+  if (marks != sign.marks || marks == "0") sign.moved = now;
+  sign.beats = beats;
+  sign.marks = marks;
+  sign.waits = waits != 0;
+  sign.left = left != 0;
+}
+
+std::string Watch::of_all(Clock::time_point now) {
+  const bool broken = meeting_.has("broken");
+  const double silent = broken ? std::min(silence, patience_.count()) : patience_.count();
+  double shortest_wait = 1e9;
+  for (int rank = 0; rank < standing_.size; ++rank) {
+    const Sign& sign = signs_[std::size_t(rank)];
+    if (sign.left) return "";
+    const double heard = Seconds(now - sign.heard).count(), moved = Seconds(now - sign.moved).count();
+    if (heard > silent)
+      return fmt::format("{} is lost: no sign of life for {:.0f} s", name_of(rank), heard);
+    if (moved > patience_.count() && !sign.waits) {
+      return fmt::format("{} hangs: no progress for {:.0f} s (--patience allows for more)",
+                         name_of(rank), moved);
+    }
+    shortest_wait = std::min(shortest_wait, sign.waits ? moved : 0);
+  }
+  if (shortest_wait < patience_.count()) return "";
+  return fmt::format("all {} ranks have waited for one another for {:.0f} s: a connection is cut",
+                     standing_.size, shortest_wait);
+}
+
+std::string Watch::doubt() {
+  if (standing_.rank == 0) {
+    for (int rank = 0; rank < standing_.size; ++rank) look_at(rank);
+    return of_all(Clock::now());
+  }
+  look_at(0);
+  const Sign& sign = signs_[0];
+  const double heard = Seconds(Clock::now() - sign.heard).count();
+  if (sign.left || heard < (broken_ ? std::min(silence, patience_.count()) : patience_.count()))
+    return "";
+  return fmt::format("{} is lost: no sign of life for {:.0f} s", name_of(0), heard);
+}
+
+void Watch::settle(const std::string& text) {
+  {
+    const std::lock_guard guard(lock_);
+    if (known_) return;
+    verdict_ = text;
+    known_ = true;
+  }
+  news_.notify_all();
+}
+
+void Watch::post(const std::string& text) {
+  if (meeting_.add("verdicts", 1) == 1) meeting_.set("verdict", text);
+  settle(meeting_.get("verdict", 10s));
+}
+
+bool Watch::take_verdict() {
+  if (!meeting_.has("verdict")) return false;
+  settle(meeting_.get("verdict", 10s));
+  return true;
+}
+
+void Watch::beat() {
+  auto last = Clock::now();
+  for (std::int64_t number = 0; !is_over(); ++number) {
+    try {
+      tell_own(number);
+      answered_ = Clock::now();
+      std::string fault;
+      {
+        const std::lock_guard guard(lock_);
+        fault = own_fault_;
+      }
+      if (broken_) meeting_.set("broken", "1");
+      if (Seconds(Clock::now() - last).count() > suspended) {
+        for (Sign& sign : signs_) sign.heard = sign.moved = Clock::now();
+      }
+      last = Clock::now();
+      if (take_verdict()) return;
+      if (fault.empty()) fault = doubt();
+      if (!fault.empty()) return post(with_saved(fault));
+    } catch (const std::exception&) {
+      if (leaves_ || is_over()) return;
+      if (!own_fault_.empty()) return settle(with_saved(own_fault_));
+      const std::string whose =
+          standing_.agent ? "torchrun's store" : fmt::format("{}, which holds the store,", name_of(0));
+      return settle(with_saved(fmt::format("{} is lost: {}:{} does not answer", whose,
+                                           standing_.host, standing_.port)));
+    }
+    std::unique_lock guard(lock_);
+    news_.wait_for(guard, pace, [&] { return is_over() || !own_fault_.empty() || leaves_; });
+  }
+}
+
+void Watch::guard() {
+  auto last = Clock::now();
+  while (!is_over()) {
+    std::this_thread::sleep_for(glance);
+    const auto now = Clock::now();
+    if (Seconds(now - last).count() > suspended) answered_ = now;
+    last = now;
+    if (now - answered_.load() < patience_ + 2 * pace) continue;
+    settle(with_saved(fmt::format("{} is lost, or this host is cut off: {}:{} has not answered for {:.0f} s",
+                                  standing_.agent ? std::string("torchrun's store") : name_of(0),
+                                  standing_.host, standing_.port,
+                                  Seconds(now - answered_.load()).count())));
+  }
+  if (!known_) return;
+  for (auto waited = 0ms; waited < grace && !asked_ && !stop_; waited += glance)
+    std::this_thread::sleep_for(glance);
+  if (asked_ || stop_) return;
+  ended_(verdict_);
+}
+
+void Watch::fail(const std::string& reason) {
+  asked_ = true;
+  {
+    const std::lock_guard guard(lock_);
+    own_fault_ = fmt::format("{}: {}", name_of(standing_.rank), reason);
+  }
+  news_.notify_all();
+  std::unique_lock guard(lock_);
+  news_.wait_for(guard, grace, [&] { return known_.load(); });
+}
+
+std::string Watch::reason(const std::string& seen) {
+  asked_ = true;
+  broken_ = true;
+  std::unique_lock guard(lock_);
+  const auto most = patience_ + farewell;
+  if (news_.wait_for(guard, most, [&] { return known_.load(); })) return verdict_;
+  return with_saved(fmt::format("a connection to another rank broke ({})", seen));
+}
+
+void Watch::leave() {
+  waits(true);
+  leaves_ = true;
+  Meeting meeting(standing_, Meeting::Role::guest, farewell);
+  meeting.add("left", 1);
+  const auto count = [&](const char* name) { return meeting.add(name, 0); };
+  while (!known_ && count("left") < standing_.size) std::this_thread::sleep_for(10ms);
+  if (known_) return;
+  meeting.add("gone", 1);
+  if (standing_.rank != 0 || standing_.agent) return;
+  const auto until = Clock::now() + farewell;
+  while (Clock::now() < until && count("gone") < standing_.size) std::this_thread::sleep_for(10ms);
+}
+
+}  // namespace foci::dist

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Signs of life through the store. Every rank beats once a second; rank 0 looks at all of them, the
+// others at rank 0. Who is silent, or gets nowhere while others wait, is named in a verdict that
+// ends the job. A clock that is set does not matter: time is measured by each watcher alone.
+#pragma once
+
+#include "dist/engine.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace foci::dist {
+
+class Watch {
+ public:
+  /// `names` of the ranks, for the verdict. `ended` is called once, from a thread of the watch, when
+  /// there is a verdict and the main thread does not ask for it.
+  Watch(const GroupOptions& options, std::vector<std::string> names,
+        std::function<void(const std::string&)> ended);
+  ~Watch();
+
+  /// The main thread gets on.
+  void alive() { marks_.fetch_add(1, std::memory_order_relaxed); }
+  /// The main thread waits for others, or does so no longer.
+  void waits(bool yes) { waits_.store(yes, std::memory_order_relaxed); }
+  void saved(std::int64_t step) { saved_.store(step, std::memory_order_relaxed); }
+
+  /// This rank gives up.
+  void fail(const std::string& reason);
+  /// A connection broke here. Waits until it is known whose fault that is, and tells.
+  std::string reason(const std::string& seen);
+  /// All ranks are done: waits for them, and ends the watch.
+  void leave();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// What is known of a rank, and since when.
+  struct Sign {
+    std::string beats, marks;
+    bool waits = false, left = false;
+    Clock::time_point heard, moved;
+  };
+
+  void beat();   // the thread that talks to the store
+  void guard();  // the thread that looks whether the other one is still answered
+  void tell_own(std::int64_t number);
+  void look_at(int rank);
+  bool take_verdict();
+  std::string doubt();  // the verdict of a rank that looks; empty: nothing is wrong
+  std::string of_all(Clock::time_point now);
+  void post(const std::string& text);
+  void settle(const std::string& text);
+  std::string name_of(int rank) const;
+  std::string with_saved(std::string text) const;
+  bool is_over() const { return stop_.load() || known_.load(); }
+
+  const Standing standing_;
+  const std::chrono::duration<double> patience_;
+  const std::vector<std::string> names_;
+  const std::function<void(const std::string&)> ended_;
+  Meeting meeting_;
+  std::vector<Sign> signs_;
+  std::atomic<std::int64_t> marks_ = 0, saved_ = -1;
+  std::atomic<bool> waits_ = false, stop_ = false, known_ = false, asked_ = false, broken_ = false;
+  std::atomic<bool> leaves_ = false;
+  std::atomic<Clock::time_point> answered_;
+  mutable std::mutex lock_;
+  std::condition_variable news_;
+  std::string verdict_, own_fault_;
+  std::thread beats_, guards_;
+};
+
+}  // namespace foci::dist
