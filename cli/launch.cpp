@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using Ranks = std::vector<std::unique_ptr<Rank>>;
 
 /// For the others to find out by themselves who is lost, and to say so.
-constexpr auto grace = std::chrono::seconds(15);
+constexpr auto grace = std::chrono::seconds(12);
 constexpr int glance_ms = 100;
 
 volatile std::sig_atomic_t caught = 0;
@@ -82,9 +82,10 @@ bool all_ended(const Ranks& ranks) {
 int run(const Launch& launch) {
   listen_to_signals();
   const Place place = place_of(launch);
+  Told told;
   Ranks ranks;
   for (const Seat& seat : seats_of(launch))
-    ranks.push_back(std::make_unique<Rank>(launch, seat, place));
+    ranks.push_back(std::make_unique<Rank>(launch, seat, place, told));
   const auto tell = [&](int number) {
     for (const auto& rank : ranks) rank->signal(number);
   };

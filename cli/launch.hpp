@@ -4,7 +4,9 @@
 
 #include "cli/verbs.hpp"
 
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
@@ -33,11 +35,14 @@ std::vector<std::string> settings_of(const Launch& launch, const Seat& seat, con
 std::string script_of(const Launch& launch, const std::vector<std::string>& settings);
 inline constexpr std::string_view number_line = "foci-process ";
 
+/// Ends that were told: all ranks tell of the same one.
+using Told = std::set<std::string>;
+
 /// A started process. What it says goes to our outputs line by line, on standard error behind its
-/// rank.
+/// rank; of errors with the same words the first.
 class Rank {
  public:
-  Rank(const Launch& launch, const Seat& seat, const Place& place);
+  Rank(const Launch& launch, const Seat& seat, const Place& place, Told& told);
   ~Rank();
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
@@ -59,6 +64,7 @@ class Rank {
   void say(int which, std::string line);
 
   Seat seat_;
+  Told& told_;
   std::vector<std::string> through_;
   pid_t process_ = -1;
   std::string there_;  // its number on another machine

@@ -74,8 +74,8 @@ pid_t start(const Start& how) {
 
 }  // namespace
 
-Rank::Rank(const Launch& launch, const Seat& seat, const Place& place)
-    : seat_(seat), through_(launch.through) {
+Rank::Rank(const Launch& launch, const Seat& seat, const Place& place, Told& told)
+    : seat_(seat), told_(told), through_(launch.through) {
   const auto settings = settings_of(launch, seat, place);
   seat.host.empty() ? start_here(launch, settings) : start_there(launch, settings);
 }
@@ -121,6 +121,7 @@ void Rank::say(int which, std::string line) {
     there_ = line.substr(number_line.size());
     return;
   }
+  if (which == 1 && line.starts_with("foci: ") && !told_.insert(line).second) return;
   which == 0 ? fmt::print(stdout, "{}\n", line)
              : fmt::print(stderr, "[{}] {}\n", seat_.rank, line);
   std::fflush(which == 0 ? stdout : stderr);

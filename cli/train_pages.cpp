@@ -143,7 +143,7 @@ Flags run_flags() {
        "tokens of text that the model makes where it is judged; 0: none"},
       {"keep", "COUNT", "2", run_group, "checkpoints that stay"},
       {"workers", "COUNT", "1", run_group, "threads that make batches ahead"},
-      {"patience", "NUMBER", "45", run_group,
+      {"patience", "NUMBER", "40", run_group,
        "of several processes: seconds without progress after which one is given up"},
   };
 }

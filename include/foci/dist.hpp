@@ -45,7 +45,7 @@ class FOCI_API Lost : public Error {
 struct GroupOptions {
   Standing standing = {};
   std::string device = "cpu";  ///< cpu: Gloo; cuda: NCCL, and the GPU local_rank
-  double patience = 45;        ///< seconds without a sign of life, or without progress
+  double patience = 40;        ///< seconds without a sign of life, or without progress
   double join = 300;           ///< seconds to wait for all ranks at the beginning
   /// Called from another thread when the job is over and this one hangs; empty: the text goes to
   /// standard error and the process ends with status 1.

@@ -17,6 +17,7 @@ constexpr auto pace = 1000ms;     // between two beats
 constexpr auto glance = 200ms;    // between two looks of the guard
 constexpr auto grace = 3000ms;    // for the main thread to end by itself
 constexpr auto farewell = 10s;    // for others to hear that all are done
+constexpr auto linger = 2500ms;   // of the rank that holds the store, for others to read the verdict
 constexpr double silence = 6;     // seconds without a beat, once a connection broke
 constexpr double suspended = 5;   // this process stood still itself: what it heard of others is old
 
@@ -150,8 +151,9 @@ void Watch::beat() {
       }
       last = Clock::now();
       if (take_verdict()) return;
-      if (fault.empty()) fault = doubt();
-      if (!fault.empty()) return post(with_saved(fault));
+      if (!fault.empty()) return post(saved_ < 0 ? fault : with_saved(fault));
+      const std::string found = doubt();
+      if (!found.empty()) return post(with_saved(found));
     } catch (const std::exception&) {
       if (leaves_ || is_over()) return;
       if (!own_fault_.empty()) return settle(with_saved(own_fault_));
@@ -192,16 +194,28 @@ void Watch::fail(const std::string& reason) {
     own_fault_ = fmt::format("{}: {}", name_of(standing_.rank), reason);
   }
   news_.notify_all();
-  std::unique_lock guard(lock_);
-  news_.wait_for(guard, grace, [&] { return known_.load(); });
+  {
+    std::unique_lock guard(lock_);
+    news_.wait_for(guard, grace, [&] { return known_.load(); });
+  }
+  stay();
+}
+
+void Watch::stay() const {
+  if (standing_.rank == 0 && !standing_.agent && standing_.size > 1)
+    std::this_thread::sleep_for(linger);
 }
 
 std::string Watch::reason(const std::string& seen) {
   asked_ = true;
   broken_ = true;
-  std::unique_lock guard(lock_);
-  const auto most = patience_ + farewell;
-  if (news_.wait_for(guard, most, [&] { return known_.load(); })) return verdict_;
+  bool told = false;
+  {
+    std::unique_lock guard(lock_);
+    told = news_.wait_for(guard, patience_ + farewell, [&] { return known_.load(); });
+  }
+  stay();
+  if (told) return verdict_;
   return with_saved(fmt::format("a connection to another rank broke ({})", seen));
 }
 

@@ -55,6 +55,7 @@ class Watch {
   std::string of_all(Clock::time_point now);
   void post(const std::string& text);
   void settle(const std::string& text);
+  void stay() const;
   std::string name_of(int rank) const;
   std::string with_saved(std::string text) const;
   bool is_over() const { return stop_.load() || known_.load(); }

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank that is killed, hangs, runs out of room or is told to stop: the job ends, says who and what
+// is saved, and goes on from there with any number of processes.
+#include "dist/ranks.hpp"
+
+#include <chrono>
+#include <random>
+
+namespace {
+
+using namespace dist_test;
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+Words long_run(const std::string& run, const std::string& steps) {
+  return tiny(run) + Words{"--steps", steps, "--save-every", "4", "--optimizer", "sgd", "--resume"};
+}
+
+/// The step of the last whole checkpoint.
+int last_saved(const std::string& run) {
+  int last = 0;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(run + "/checkpoints", none)) {
+    const std::string name = entry.path().filename().string();
+    if (fs::exists(entry.path() / "training.safetensors"))
+      last = std::max(last, std::stoi(name.substr(5)));
+  }
+  return last;
+}
+
+std::string told_by(const Job& job, int rank) {
+  const Ran ran = job.finish(rank);
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  return ran.err;
+}
+
+/// Random ranks of two to four, several rounds; the curve of a run that nobody killed.
+TEST(Faults, KilledRanksAreNamedAndNothingSavedIsLost) {
+  const std::string run = folder().file("killed"), whole = folder().file("whole");
+  ASSERT_EQ(call_ranks(long_run(whole, "60"), 2).status, 0);
+  std::mt19937 random(3);
+  for (int round = 0; round < 4; ++round) {
+    const int size = 2 + round % 3, victim = int(random() % unsigned(size));
+    const Job job = start_job(long_run(run, "60"), size, "killed");
+    ASSERT_TRUE(waits_for_lines(run, std::size_t(last_saved(run)) + 5 + random() % 8));
+    ::kill(job.children[std::size_t(victim)], SIGKILL);
+    const auto begin = Clock::now();
+    EXPECT_EQ(job.finish(victim).status, -SIGKILL);
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == victim) continue;
+      const std::string text = told_by(job, rank);
+      EXPECT_NE(text.find("foci: rank " + std::to_string(victim) + " of " + std::to_string(size)),
+                text.npos)
+          << text;
+      const auto saved = text.find("; the last saved step is ");
+      ASSERT_NE(saved, text.npos) << text;
+      EXPECT_LE(std::stoi(text.substr(saved + 25)), last_saved(run)) << text;
+    }
+    EXPECT_LT(since(begin), 20);
+  }
+  ASSERT_LT(last_saved(run), 60);
+  ASSERT_EQ(call_ranks(long_run(run, "60"), 2).status, 0);
+  EXPECT_EQ(lines_of(run), 60u);
+  EXPECT_LT(apart(checkpoint(whole, 60), checkpoint(run, 60), "model.safetensors"), 1e-4);
+}
+
+TEST(Faults, AHangingRankIsNamed) {
+  for (const int victim : {1, 0}) {
+    const std::string run = folder().file("hanging" + std::to_string(victim));
+    const Job job =
+        start_job(long_run(run, "4000") + Words{"--patience", "3"}, 3, "hanging");
+    ASSERT_TRUE(waits_for_lines(run, 6));
+    ::kill(job.children[std::size_t(victim)], SIGSTOP);
+    const auto begin = Clock::now();
+    const std::string text = told_by(job, 2), other = told_by(job, 1 - victim);
+    EXPECT_LT(since(begin), 20);
+    for (const std::string& line : {text, other}) {
+      EXPECT_EQ(line.find("foci: rank " + std::to_string(victim) + " of 3"), 0u) << line;
+      EXPECT_NE(line.find("; the last saved step is 4\n"), line.npos) << line;
+    }
+    ::kill(job.children[std::size_t(victim)], SIGKILL);
+    job.finish(victim);
+  }
+}
+
+TEST(Faults, ATermToAnyRankSavesOnceAndEndsWithZero) {
+  for (const auto& [number, victim] : {std::pair(SIGTERM, 1), {SIGUSR1, 0}}) {
+    const std::string run = folder().file("told" + std::to_string(number));
+    const Job job = start_job(long_run(run, "4000"), 2, "told");
+    ASSERT_TRUE(waits_for_lines(run, 6));
+    ::kill(job.children[std::size_t(victim)], number);
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(job.finish(rank).status, 0);
+    EXPECT_EQ(std::size_t(last_saved(run)), lines_of(run));
+  }
+}
+
+TEST(Faults, AFullDiskEndsAllWithItsReason) {
+  const std::string run = folder().file("full");
+  const Job job = start_job(long_run(run, "8"), 2, "full", 20000);
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string text = told_by(job, rank);
+    EXPECT_NE(text.find("model.safetensors: cannot be written: File too large"), text.npos) << text;
+  }
+  ASSERT_EQ(call_ranks(long_run(run, "8"), 2).status, 0);
+  EXPECT_EQ(last_saved(run), 8);
+}
+
+TEST(Faults, TwoJobsInOneFolder) {
+  const std::string run = folder().file("locked");
+  const Job job = start_job(long_run(run, "4000"), 2, "locked");
+  ASSERT_TRUE(waits_for_lines(run, 2));
+  const Ran other = call(long_run(run, "4000"));
+  EXPECT_EQ(other.status, 1);
+  EXPECT_EQ(other.err.find("foci: " + run + "/lock: process " + std::to_string(job.children[0])),
+            0u)
+      << other.err;
+  EXPECT_NE(other.err.find(" trains into this folder\n"), other.err.npos) << other.err;
+  ::kill(job.children[0], SIGTERM);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(job.finish(rank).status, 0);
+}
+
+TEST(Faults, AMistakeIsToldByAll) {
+  const std::string run = folder().file("mistake");
+  const Job job = start_job(tiny(run) + Words{"--batch", "1"}, 2, "mistake");
+  for (int rank = 0; rank < 2; ++rank) {
+    const Ran ran = job.finish(rank);
+    EXPECT_EQ(ran.status, 2);
+    EXPECT_EQ(ran.err.find("foci: a batch of 1 for 2 processes; each needs one at least\n"), 0u)
+        << ran.err;
+  }
+}
+
+/// Where a file system may be mounted: one that cannot be written to.
+TEST(Faults, AFolderThatCannotBeWritten) {
+  const std::string place = folder().file("read-only");
+  fs::create_directories(place);
+  const Words words = tiny(place + "/run");
+  std::string command = "mount -t tmpfs -o ro none " + place + " && " + cli_test::quoted(program);
+  for (const std::string& word : words) (command += ' ') += cli_test::quoted(word);
+  if (run_shell("unshare -m true").status != 0) GTEST_SKIP() << "no namespaces here";
+  const Ran ran = run_shell("unshare -m sh -c " + cli_test::quoted(command));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(ran.err, "foci: " + place + "/run: Read-only file system\n");
+}
+
+/// python3's torchrun kills what is left of a round and begins anew by itself.
+TEST(Faults, TorchrunGoesOnByItself) {
+  const std::string python = "/usr/bin/python3";
+  if (run_shell(python + " -c 'import torch.distributed.run'").status != 0)
+    GTEST_SKIP() << "no torchrun here";
+  const std::string run = folder().file("torchrun"), whole = folder().file("torchrun-whole");
+  ASSERT_EQ(call_ranks(long_run(whole, "60"), 2).status, 0);
+  // -r and -t: without them torch 1.13 fails under Python 3.11.
+  std::string command = python +
+                        " -m torch.distributed.run --standalone --nproc_per_node=2 "
+                        "--max_restarts=3 --monitor_interval=0.2 -r 1 -t 1 --no_python sh -c " +
+                        cli_test::quoted("if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then (while ! grep -q "
+                               "'\"step\":9,' " +
+                               run + "/metrics.jsonl 2>/dev/null; do sleep 0.02; done; [ $RANK = 1 ] "
+                               "&& kill -9 $$) & fi; exec \"$0\" \"$@\"") +
+                        " " + cli_test::quoted(program);
+  Words words = long_run(run, "60");
+  words.pop_back();  // without --resume
+  for (const std::string& word : words) (command += ' ') += cli_test::quoted(word);
+  const Ran ran = run_shell(command);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(lines_of(run), 60u);
+  EXPECT_LT(apart(checkpoint(whole, 60), checkpoint(run, 60), "model.safetensors"), 1e-4);
+}
+
+}  // namespace

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// foci launch: mistakes, a whole run, a process that is killed, a signal, and network namespaces as
+// hosts, one of which is cut off.
+#include "dist/ranks.hpp"
+
+#include <chrono>
+
+namespace {
+
+using namespace dist_test;
+using Clock = std::chrono::steady_clock;
+
+/// The launcher as a process of its own; its outputs go into files.
+pid_t start_launch(const Words& words, const std::string& name) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  for (const auto& [ending, file] : {std::pair(".out", stdout), std::pair(".err", stderr)}) {
+    if (std::freopen(folder().file(name + ending).c_str(), "w", file) == nullptr) ::_exit(9);
+  }
+  const Words all = Words{program, "launch"} + words;
+  std::vector<char*> list;
+  for (const std::string& word : all) list.push_back(const_cast<char*>(word.c_str()));
+  list.push_back(nullptr);
+  ::execv(program.c_str(), list.data());
+  ::_exit(9);
+}
+
+/// The processes of a launcher, in the order of their ranks.
+std::vector<pid_t> children_of(pid_t launcher) {
+  const std::string id = std::to_string(launcher);
+  std::istringstream text(read("/proc/" + id + "/task/" + id + "/children"));
+  std::vector<pid_t> all;
+  for (pid_t child = 0; text >> child;) all.push_back(child);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+TEST(Launch, MistakesAreToldInOneLine) {
+  const Words train = {"--", "train", "images", "--data", images(), "--run", "r"};
+  const std::vector<std::pair<Words, std::string>> all = {
+      {{"-n", "2"}, "launch needs a command after --"},
+      {{"-n", "2", "--", "eval", "r"}, "eval works in one process; launch is for train"},
+      {Words{"-n", "0"} + train, "--processes 0; it must be 1 to 4096"},
+      {Words{"-n", "3", "--hosts", "a,b"} + train, "3 processes on 2 hosts; each host has as many"},
+      {Words{"--port", "70000"} + train, "--port 70000 is more than 65535"},
+      {{"-n", "2", "--", "train", "imags"}, "train cannot learn 'imags'; did you mean images?"},
+      {{"--hots", "a"}, "launch has no flag --hots; did you mean --hosts?"},
+      {{"train"}, "launch does not know what to do with 'train'"},
+  };
+  for (const auto& [words, says] : all) {
+    const Ran ran = run_foci(Words{"launch"} + words);
+    EXPECT_EQ(ran.status, 2) << says;
+    EXPECT_EQ(ran.err.find("foci: " + says + "\n"), 0u) << ran.err;
+  }
+  EXPECT_NE(run_foci({"launch", "--help"}).out.find("--hosts"), std::string::npos);
+}
+
+TEST(Launch, TrainsWithRanksBeforeTheirLines) {
+  const std::string run = folder().file("launched"), one = folder().file("launched-one");
+  Words words = tiny(run) + Words{"--optimizer", "sgd"};
+  std::erase(words, "--quiet");
+  const Ran ran = run_foci(Words{"launch", "-n", "2", "--"} + words);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.out.find(run + ": 3 steps, "), 0u) << ran.out;
+  EXPECT_EQ(ran.err.find("[0] step 1 of 3  loss "), 0u) << ran.err;
+  EXPECT_EQ(ran.err.find("[1]"), ran.err.npos) << ran.err;
+  ASSERT_EQ(call(tiny(one) + Words{"--optimizer", "sgd"}).status, 0);
+  EXPECT_LT(apart(checkpoint(one, 3), checkpoint(run, 3), "model.safetensors"), 1e-4);
+}
+
+TEST(Launch, EndsAllWhenOneIsKilledAndPassesSignalsOn) {
+  const std::string run = folder().file("launch-killed");
+  const Words words = Words{"-n", "3", "--"} + tiny(run) +
+                      Words{"--steps", "4000", "--save-every", "4", "--resume"};
+  const pid_t killed = start_launch(words, "launch");
+  ASSERT_TRUE(waits_for_lines(run, 6));
+  const auto children = children_of(killed);
+  ASSERT_EQ(children.size(), 3u);
+  ::kill(children[1], SIGKILL);
+  const Ran ran = finish(killed, "launch");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.err.find("foci: rank 1 was ended by signal 9 (Killed: by hand, or for want of "
+                         "memory); all others end\n"),
+            ran.err.npos)
+      << ran.err;
+  EXPECT_NE(ran.err.find("foci: rank 1 of 3 on "), ran.err.npos) << ran.err;
+  EXPECT_NE(ran.err.find("; the last saved step is "), ran.err.npos) << ran.err;
+  for (const pid_t child : children) EXPECT_NE(::kill(child, 0), 0);
+
+  const pid_t told = start_launch(words, "launch");
+  ASSERT_TRUE(waits_for_lines(run, lines_of(run) + 12));
+  ::kill(told, SIGTERM);
+  EXPECT_EQ(finish(told, "launch").status, 0);
+  EXPECT_TRUE(fs::exists(checkpoint(run, int(lines_of(run)))));
+}
+
+/// Two namespaces with a cable between them.
+class Hosts {
+ public:
+  Hosts() {
+    const std::string pid = std::to_string(::getpid());
+    a_ = "foci-a" + pid;
+    b_ = "foci-b" + pid;
+    std::string all = "ip netns add " + a_ + " && ip netns add " + b_;
+    all += " && ip -n " + a_ + " link add eth0 type veth peer name eth0 netns " + b_;
+    for (const auto& [name, address] : {std::pair(a_, "10.77.0.1"), {b_, "10.77.0.2"}}) {
+      all += " && ip -n " + name + " addr add " + address + "/24 dev eth0";
+      all += " && ip -n " + name + " link set eth0 up && ip -n " + name + " link set lo up";
+    }
+    good_ = run_shell(all).status == 0;
+  }
+  ~Hosts() { run_shell("ip netns del " + a_ + "; ip netns del " + b_); }
+  Hosts(const Hosts&) = delete;
+  Hosts& operator=(const Hosts&) = delete;
+  bool good() const { return good_; }
+  Words flags() const {
+    return {"-n",       "2",         "--hosts", a_ + "," + b_, "--through", "ip netns exec",
+            "--master", "10.77.0.1", "--"};
+  }
+  void cut() const { run_shell("ip -n " + b_ + " link set eth0 down"); }
+  void join() const { run_shell("ip -n " + b_ + " link set eth0 up"); }
+
+ private:
+  std::string a_, b_;
+  bool good_ = false;
+};
+
+TEST(Launch, AHostThatIsCutOffIsNamedAndTheRunGoesOn) {
+  const Hosts hosts;
+  if (!hosts.good()) GTEST_SKIP() << "no network namespaces here";
+  const std::string run = folder().file("hosts"), whole = folder().file("hosts-whole");
+  const Words words = hosts.flags() + tiny(run) +
+                      Words{"--steps",     "400", "--save-every", "4",        "--patience", "4",
+                            "--optimizer", "sgd", "--resume"};
+  const pid_t launcher = start_launch(words, "hosts");
+  ASSERT_TRUE(waits_for_lines(run, 6)) << read(folder().file("hosts.err"));
+  hosts.cut();
+  const auto begin = Clock::now();
+  const Ran ran = finish(launcher, "hosts");
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), 30);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.err.find("[0] foci: rank 1 of 2 on "), ran.err.npos) << ran.err;
+  EXPECT_NE(ran.err.find("is lost: no sign of life for "), ran.err.npos) << ran.err;
+  EXPECT_NE(ran.err.find("; the last saved step is "), ran.err.npos) << ran.err;
+  hosts.join();
+  const pid_t again = start_launch(words, "hosts");
+  ASSERT_TRUE(waits_for_lines(run, lines_of(run) + 12)) << read(folder().file("hosts.err"));
+  ::kill(again, SIGTERM);  // by way of `ip netns exec`, as by ssh
+  const Ran ended = finish(again, "hosts");
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_TRUE(fs::exists(checkpoint(run, int(lines_of(run)))));
+}
+
+}  // namespace
