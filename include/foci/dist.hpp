@@ -77,7 +77,7 @@ class FOCI_API Group {
    private:
     friend class Group;
     Group* group_ = nullptr;
-    std::shared_ptr<void> work_;
+    std::vector<std::shared_ptr<void>> works_;
   };
   /// x becomes the sum over all ranks, with the same bits everywhere; contiguous, on the group's
   /// device.
@@ -88,7 +88,8 @@ class FOCI_API Group {
   void take(const at::Tensor& x);
   /// Rank 0's text, told to all; `name` is used once.
   std::string told(const std::string& name, const std::string& text);
-  /// Sends to the next rank in the ring what is received from the one before.
+  /// The next rank in the ring receives the first, and the second is received from the one before;
+  /// both stay untouched until then.
   Pending pass_on(const at::Tensor& to_next, const at::Tensor& from_before);
 
   /// A sign that this rank gets on with its work.

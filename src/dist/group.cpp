@@ -104,22 +104,22 @@ int Group::size() const { return inside_->options.standing.size; }
 at::Device Group::device() const { return inside_->engine->device(); }
 
 void Group::Pending::wait() {
-  if (!work_) return;
+  if (works_.empty()) return;
   Inside& in = *group_->inside_;
   in.watch->waits(true);
   in.guarded([&] {
-    Engine::wait(work_);
+    for (const auto& work : works_) Engine::wait(work);
     return 0;
   });
   in.watch->waits(false);
   in.watch->alive();
-  work_.reset();
+  works_.clear();
 }
 
 Group::Pending Group::sum_soon(const at::Tensor& x) {
   Pending pending;
   pending.group_ = this;
-  pending.work_ = inside_->guarded([&] { return inside_->engine->sum(x); });
+  pending.works_ = {inside_->guarded([&] { return inside_->engine->sum(x); })};
   return pending;
 }
 
@@ -136,7 +136,7 @@ void Group::take(const at::Tensor& x) {
   const at::Tensor moved = x.detach().to(inside_->engine->device()).contiguous();
   Pending pending;
   pending.group_ = this;
-  pending.work_ = inside_->guarded([&] { return inside_->engine->take(moved); });
+  pending.works_ = {inside_->guarded([&] { return inside_->engine->take(moved); })};
   pending.wait();
   if (!moved.is_same(x) && moved.data_ptr() != x.data_ptr()) {
     const at::NoGradGuard without;
@@ -156,11 +156,9 @@ Group::Pending Group::pass_on(const at::Tensor& to_next, const at::Tensor& from_
   const int next = (rank() + 1) % size(), before = (rank() + size() - 1) % size();
   Pending pending;
   pending.group_ = this;
-  pending.work_ = inside_->guarded([&]() -> Work {
+  pending.works_ = inside_->guarded([&]() -> std::vector<Work> {
     Work receives = inside_->engine->receive(from_before, before);
-    Work sends = inside_->engine->send(to_next, next);
-    Engine::wait(sends);
-    return receives;
+    return {receives, inside_->engine->send(to_next, next)};
   });
   return pending;
 }
