@@ -24,8 +24,8 @@ test: build ## build, then run every test
 	@tools/setup.sh browser
 	@$(TEST) release -j $(JOBS)
 
-compare: build ## all mechanisms side by side: error, time, memory, concentration
-	@build/foci compare
+compare: build ## train, attack, corrupt and time five mechanisms (PLAN='--budget 1h' for another)
+	@build/foci compare $(PLAN)
 
 bench: build ## measure every speed line on this machine (ONLY=REGEX for some of them)
 	@python3 bench/suite.py --only '$(ONLY)'

@@ -178,6 +178,9 @@ VerbPage check_page() {
 
 Flags bench_flags() {
   return {
+      {"all", "", "", running_group,
+       "every mechanism on the same made tensors, in one table: error, time, memory, "
+       "concentration"},
       {"pass", "forward|backward|both", "forward", running_group, "what is timed"},
       {"stats", "", "", running_group, "compute the row statistics too"},
       {"key-bias", "", "", running_group, "add a made bias per key to the scores"},
@@ -199,6 +202,7 @@ VerbPage bench_page() {
            {"forward and backward, causal, for a program",
             "foci bench --shape 1,4,128,64 --pass both --causal --json"},
            {"what the metric costs", "foci bench --metric layer-change --versus metric=dot"},
+           {"every mechanism side by side, causal", "foci bench --all --shape 1,2,128,32 --causal"},
            {"how near to the machine's own matrix multiplication",
             "foci bench --shape 1,8,1024,64 --threads 1 --peers sgemm"}},
           together({shape_flags("1,4,256,64"), bench_flags(), metric_flags(), weighting_flags(),
@@ -216,85 +220,6 @@ VerbPage bench_page() {
            "and the same written out, run by the first python with torch ($FOCI_PYTHON, python3, "
            "/usr/bin/python3). The attention of peers is softmax dot attention, whatever the "
            "metric."}};
-}
-
-VerbPage compare_page() {
-  return {"compare",
-          "Runs every mechanism on the same made tensors: error, time, memory and concentration in "
-          "one table.",
-          {{"the table", "foci compare"},
-           {"more keys, one head", "foci compare --shape 1,1,256,32"},
-           {"causal everywhere, for a program", "foci compare --causal --json"}},
-          together({shape_flags("1,2,128,32"),
-                    {{"causal", "", "", tensor_group, "all mechanisms causal; decay always is"}},
-                    running_flags("f32"),
-                    common_flags()}),
-          {},
-          {},
-          {}};
-}
-
-Flags theory_flags() {
-  constexpr std::string_view form_group = "What is asked", keys_group = "The keys",
-                             experiment_group = "An experiment";
-  return {{"weighting", "softmax|identity|relu2|linear|decay", "softmax", form_group,
-           "how scores become weights"},
-          {"metric", "dot|key-covariance", "dot", form_group,
-           "key-covariance: softmax over the distances of normal keys, by their own covariance"},
-          {"simulate", "COUNT", "0", form_group, "draw so many keys too; 0: none"},
-          {"curve", "FILE", "", form_group,
-           "an SVG of S for gamma from 0 to --gamma (4) and beta from -2 to 2; key-covariance: "
-           "over the temperature"},
-          {"beta", "NUMBER", "0", keys_group, "mean of the scores"},
-          {"gamma", "NUMBER", "1", keys_group, "their standard deviation"},
-          {"query", "FILE", "", keys_group, "linear: phi(q), numbers in a text file"},
-          {"mean", "FILE", "", keys_group, "linear: of phi(k)"},
-          {"covariance", "FILE", "", keys_group, "linear: of phi(k), row by row"},
-          {"rate", "NUMBER", "0.9", keys_group, "decay: weight kept per step back"},
-          {"keys", "COUNT", "many", keys_group,
-           "how many there are; decay needs it, and an experiment has its own number"},
-          {"dim", "COUNT", "64", keys_group,
-           "key-covariance: directions; an experiment has its own number"},
-          {"distance2", "NUMBER", "0", keys_group,
-           "key-covariance: squared distance of the query to the keys' mean"},
-          {"temperature", "NUMBER|auto", "1", keys_group,
-           "key-covariance: 1/c; auto: where S is that of dot with scores of spread --gamma"},
-          {"experiment", "ellipse|perturbed-query|recovery|weights|covariance|collapse", "",
-           experiment_group, "a claim tried out on made data"},
-          {"runs", "COUNT", "the experiment's", experiment_group,
-           "draws that each number is a mean of"},
-          {"noise", "NUMBER", "the experiment's", experiment_group,
-           "ellipse, recovery: standard deviation of what is added to the values"},
-          {"layers", "COUNT", "12", experiment_group, "collapse: how often the block is applied"},
-          {"svg", "FILE", "", experiment_group, "its picture"},
-          {"markdown", "", "", experiment_group, "its table as Markdown"}};
-}
-
-VerbPage theory_page() {
-  return {
-      "theory",
-      "Says how well attention can concentrate, in closed form and simulated, and tries out "
-      "claims.",
-      {{"relu2, checked with a million keys",
-        "foci theory --weighting relu2 --beta -1 --gamma 3 --simulate 1000000"},
-       {"a query at the mean of keys in 64 directions, their covariance as metric",
-        "foci theory --metric key-covariance --dim 64 --distance2 0 --temperature 1"},
-       {"curves over gamma as a picture", "foci theory --weighting identity --curve s.svg"},
-       {"does an elliptical neighbourhood estimate better than a sphere?",
-        "foci theory --experiment ellipse --svg ellipse.svg"}},
-      together({theory_flags(), common_flags()}),
-      {},
-      {},
-      {"Concentration is S = E|a| / sqrt(E a^2). A score is beta + gamma e, e normal; keys ~ N(mu, "
-       "C) under a diagonal metric m have beta = "
-       "c q.(m mu) and gamma^2 = c^2 (m q)' C (m q). Of n keys n S^2 count; the forms hold for "
-       "many keys, and S is never below 1/sqrt(n).",
-       "Experiments: ellipse, regression in spheres and ellipses; perturbed-query, the bound on "
-       "how far the output moves with the query and a search for violations; recovery, whether "
-       "layer-change and jacobian find a known variability; weights, over correlated keys; "
-       "covariance, what key-covariance's metric needs to be near the true one; collapse, the "
-       "tokens of attention applied again and again. Numbers are means over runs with their "
-       "standard errors. docs/theory.md says more."}};
 }
 
 VerbPage data_page() {
@@ -404,10 +329,11 @@ VerbPage manual_page() {
 
 const std::vector<VerbPage>& verb_pages() {
   static const std::vector<VerbPage> pages = {
-      info_page(),   attend_page(), check_page(),      bench_page(),    compare_page(),
-      theory_page(), data_page(),   models_page(),     generate_page(), train_page(),
-      eval_page(),   attack_page(), measure_page(),    convert_page(),  corrupt_page(),
-      launch_page(), serve_page(),  completion_page(), help_page(),     manual_page()};
+      info_page(),    attend_page(),  check_page(),   bench_page(),    compare_page(),
+      theory_page(),  data_page(),    models_page(),  generate_page(), train_page(),
+      eval_page(),    attack_page(),  measure_page(), report_page(),   reproduce_page(),
+      convert_page(), corrupt_page(), launch_page(),  serve_page(),    completion_page(),
+      help_page(),    manual_page()};
   return pages;
 }
 

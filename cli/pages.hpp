@@ -20,6 +20,7 @@ Flags common_flags();
 Flags together(std::initializer_list<Flags> parts);
 
 VerbPage corrupt_page();
+VerbPage theory_page();
 VerbPage launch_page();
 
 /// Of verbs that foci-torch runs.
@@ -29,6 +30,11 @@ VerbPage train_page();
 VerbPage eval_page();
 VerbPage attack_page();
 VerbPage measure_page();
+VerbPage compare_page();
+
+/// Of runs that are there.
+VerbPage report_page();
+VerbPage reproduce_page();
 
 /// The tasks of train that have a flag, and whether this one does.
 std::vector<std::string> tasks_with(std::string_view flag);

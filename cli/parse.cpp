@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a verb and its words to the plain struct that says what to do. Reads no file and runs
 // nothing.
+#include "cli/parse.hpp"
 #include "cli/mechanism.hpp"
 #include "cli/misuse.hpp"
 #include "cli/pages.hpp"
@@ -28,6 +29,8 @@ bool is_on(const Words& words, const std::string& flag) {
   return found != words.end() && found->second == "true";
 }
 
+}  // namespace
+
 std::string text_or(const Words& words, const std::string& flag, const std::string& standard) {
   const auto found = words.find(flag);
   return found == words.end() ? standard : found->second;
@@ -53,6 +56,8 @@ Common common_of(const Words& words) {
   return common;
 }
 
+namespace {
+
 Mechanism mechanism_of(const Words& words) {
   Mechanism mechanism{.words = words,
                       .how = {},
@@ -64,6 +69,8 @@ Mechanism mechanism_of(const Words& words) {
   return mechanism;
 }
 
+}  // namespace
+
 std::int64_t size_of_flag(const Words& words, const std::string& flag, std::int64_t standard) {
   const auto found = words.find(flag);
   if (found == words.end()) return standard;
@@ -74,6 +81,8 @@ std::int64_t size_of_flag(const Words& words, const std::string& flag, std::int6
   }
   return size;
 }
+
+namespace {
 
 Sizes sizes_of(const Words& words, const std::string& standard) {
   const auto parts = split(text_or(words, "shape", standard), ',');
@@ -203,7 +212,16 @@ Bench bench_of(const Words& words) {
   return bench;
 }
 
-Compare compare_of(const Words& words) {
+/// What --all has no use for: it takes every mechanism, once.
+BenchAll bench_all_of(const Words& words) {
+  static const std::set<std::string> taken = {"all",     "shape",   "kv-heads", "keys", "values",
+                                              "causal",  "backend", "dtype",    "seed", "json",
+                                              "threads", "quiet",   "device"};
+  for (const auto& [flag, text] : words) {
+    if (taken.count(flag) > 0) continue;
+    throw Misuse(
+        fmt::format("--{} does not go with --all, which times every mechanism forward", flag));
+  }
   return {.common = common_of(words),
           .sizes = sizes_of(words, "1,2,128,32"),
           .dtype = dtype_of_words(words).value_or(DType::f32),
@@ -303,53 +321,6 @@ Generate generate_of(const Called& called) {
   return verb;
 }
 
-Train train_of(const Called& called) {
-  const auto tasks = choices(find_verb("train")->word);
-  if (std::find(tasks.begin(), tasks.end(), called.word) == tasks.end()) {
-    throw Misuse(called.word.empty() ? "train needs to know what: foci train images"
-                                     : fmt::format("train cannot learn '{}'{}", shown(called.word),
-                                                   suggestion(called.word, tasks)),
-                 "one of " + listed(tasks));
-  }
-  if (called.words.count("run") == 0) {
-    throw Misuse("train needs --run FOLDER, which the run is written into",
-                 "for instance foci train images --data data/fashion-mnist --run runs/a");
-  }
-  for (const auto& [flag, text] : called.words) {
-    if (belongs(flag, called.word)) continue;
-    throw Misuse(fmt::format("train {} has no --{}; it is for {}", called.word, flag,
-                             listed(tasks_with(flag))));
-  }
-  if (called.word != "text" && text_or(called.words, "weighting", "") == "decay") {
-    throw Misuse(
-        fmt::format("--weighting decay looks back, and train {} sees all at once; it is "
-                    "for text",
-                    called.word));
-  }
-  for (const char* flag : {"batch", "accumulate", "workers", "keep"})
-    size_of_flag(called.words, flag, 1);
-  return {.common = common_of(called.words), .task = called.word, .words = called.words};
-}
-
-/// A verb about a trained model.
-template <class OfModel>
-OfModel about(const Called& called, const char* needs, std::initializer_list<const char*> sizes) {
-  if (called.word.empty()) {
-    throw Misuse(fmt::format("{} needs {}", called.verb, needs),
-                 fmt::format("for instance foci {} runs/a", called.verb));
-  }
-  for (const char* flag : sizes) size_of_flag(called.words, flag, 1);
-  return {common_of(called.words), called.word, called.words};
-}
-
-Eval eval_of(const Called& called) {
-  for (const char* flag : {"severity", "scale", "frost", "baseline", "rate", "synonyms"}) {
-    if (called.words.count(flag) > 0 && called.words.count("corrupt") == 0)
-      throw Misuse(fmt::format("--{} goes with --corrupt", flag));
-  }
-  return about<Eval>(called, "the folder of a run", {"batch", "workers"});
-}
-
 Verb completion_of(const std::string& word) {
   const auto shells = choices(find_verb("completion")->word);
   if (std::find(shells.begin(), shells.end(), word) != shells.end()) return Completion{word};
@@ -375,8 +346,10 @@ Verb parse(const std::vector<std::string>& arguments) {
   }
   if (called.verb == "attend") return attend_of(called.words);
   if (called.verb == "check") return check_of(called.words);
-  if (called.verb == "bench") return bench_of(called.words);
-  if (called.verb == "compare") return compare_of(called.words);
+  if (called.verb == "bench") {
+    if (is_on(called.words, "all")) return bench_all_of(called.words);
+    return bench_of(called.words);
+  }
   if (called.verb == "theory")
     return Theory{.common = common_of(called.words), .words = called.words};
   if (called.verb == "data") return data_of(called);
@@ -388,12 +361,12 @@ Verb parse(const std::vector<std::string>& arguments) {
   if (called.verb == "generate") return WithTorch{generate_of(called), arguments};
   if (called.verb == "train") return WithTorch{train_of(called), arguments};
   if (called.verb == "eval") return WithTorch{eval_of(called), arguments};
-  if (called.verb == "attack")
-    return WithTorch{about<Attack>(called, "the folder of a run", {"batch"}), arguments};
-  if (called.verb == "measure")
-    return WithTorch{about<Measure>(called, "a run, a model or tensors", {"batch", "top"}),
-                     arguments};
+  if (called.verb == "attack") return WithTorch{attack_of(called), arguments};
+  if (called.verb == "measure") return WithTorch{measure_of(called), arguments};
   if (called.verb == "serve") return serve_of(called);
+  if (called.verb == "compare") return WithTorch{compare_of(called.words), arguments};
+  if (called.verb == "report") return report_of(called);
+  if (called.verb == "reproduce") return reproduce_of(called);
   if (called.verb == "completion") return completion_of(called.word);
   if (called.verb == "manual") return Manual{};
   if (called.verb == "help") return help_of(called.word);

@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Not part of what a run is.
-const std::set<std::string_view> beside = {"run",   "preset", "resume",  "json",
-                                           "quiet", "help",   "threads", "device", "patience"};
+const std::set<std::string_view> beside = {"run",  "preset",  "resume", "json",    "quiet",
+                                           "help", "threads", "device", "patience"};
 const Flag* stored_flag(std::string_view name) {
   if (beside.count(name) > 0) return nullptr;
   for (const Flag& flag : find_verb("train")->flags) {
@@ -33,7 +33,8 @@ const Flag* stored_flag(std::string_view name) {
   return nullptr;
 }
 
-/// The file itself, or presets/NAME.json here, beside the sources or installed.
+}  // namespace
+
 std::string preset_path(const std::string& name) {
   if (fs::is_regular_file(name)) return name;
   const std::string file = "presets/" + name + ".json";
@@ -44,6 +45,8 @@ std::string preset_path(const std::string& name) {
   }
   throw FileError(fmt::format("{}: is no file, and there is no {}", shown(name), file));
 }
+
+namespace {
 
 Words read_preset(const std::string& task, const std::string& name) {
   const std::string path = preset_path(name);

@@ -31,6 +31,9 @@ Words words_in(const std::string& task, const Json& flags, const std::string& pa
 /// The words of a run that is taken up: its own, `given` may change where and how often alone.
 Words resumed_words(const Words& stored, const Words& given);
 
+/// The file itself, or presets/NAME.json here, beside the sources or installed. Throws FileError.
+std::string preset_path(const std::string& name);
+
 /// What the library is told; `words` as resolved_words gives them.
 train::ImageTraining image_training(const Words& words, const Common& common);
 train::TextTraining text_training(const Words& words, const Common& common);

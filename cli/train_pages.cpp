@@ -141,6 +141,8 @@ Flags run_flags() {
        "judged windows begin every so many tokens or pixels; 0: side by side, half a window"},
       {"sample", "COUNT", "64", run_group,
        "tokens of text that the model makes where it is judged; 0: none"},
+      {"judge-count", "COUNT", "0", run_group,
+       "images that the run judges itself by, evenly over the split; 0: all of them"},
       {"keep", "COUNT", "2", run_group, "checkpoints that stay"},
       {"workers", "COUNT", "1", run_group, "threads that make batches ahead"},
       {"patience", "NUMBER", "40", run_group,
@@ -156,7 +158,7 @@ const std::map<std::string_view, Tasks>& owners() {
     std::map<std::string_view, Tasks> tasks;
     for (const Flag& flag : change_flags()) tasks[flag.name] = {"images"};
     for (const char* flag : {"least-size", "most-size", "shorter"}) tasks[flag] = {"segments"};
-    for (const char* flag : {"image", "patch", "flip", "workers"})
+    for (const char* flag : {"image", "patch", "flip", "workers", "judge-count"})
       tasks[flag] = {"images", "segments"};
     for (const char* flag :
          {"pairs", "head-dropout", "context", "positions", "kv-heads", "sample", "rate", "content"})
@@ -235,6 +237,10 @@ VerbPage eval_page() {
       together({{{"data", "FILE", "the run's", data_group, "another set"},
                  {"split", "train|valid|test", "the run's", data_group, "of the set"},
                  {"ema", "", "", data_group, "the average of the weights"},
+                 {"count", "COUNT", "0", data_group,
+                  "images alone: so many, evenly over the split; 0: all of them"},
+                 {"right", "FILE", "", data_group,
+                  "images alone: a JSON file of which were named right, a digit each"},
                  {"stride", "COUNT", "the run's", run_group,
                   "judged windows begin every so many tokens or pixels"},
                  {"batch", "COUNT", "the run's", run_group, "images a batch"},

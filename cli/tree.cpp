@@ -28,7 +28,9 @@ std::unique_ptr<CLI::App> build_tree() {
     verb->set_help_flag();
     verb->allow_extras();
     for (const Flag& flag : page.flags) {
-      const std::string_view letter = flag.name == "help" ? "-h," : flag.name == "processes" ? "-n," : "";
+      const std::string_view letter = flag.name == "help"        ? "-h,"
+                                      : flag.name == "processes" ? "-n,"
+                                                                 : "";
       const std::string name = fmt::format("{}--{}", letter, flag.name);
       if (flag.values.empty()) {
         verb->add_flag(name)->description(std::string(flag.meaning));
@@ -123,6 +125,10 @@ Called call_of_verb(const CLI::App& verb) {
   }
   if (!page.second.empty() && !others.empty() && !looks_like_flag(others[0])) {
     called.second = others[0];
+    others.erase(others.begin());
+  }
+  while (page.word.ends_with("...") && !others.empty() && !looks_like_flag(others[0])) {
+    called.rest.push_back(others[0]);
     others.erase(others.begin());
   }
   if (!others.empty()) {

@@ -12,9 +12,10 @@ namespace foci::cli {
 
 /// A verb as it was called: every flag is known to it and every value is valid by itself.
 struct Called {
-  std::string verb;    ///< one of verb_pages(), or "version"
-  std::string word;    ///< the word after the verb, for verbs that take one
-  std::string second;  ///< the word after that, likewise
+  std::string verb;                    ///< one of verb_pages(), or "version"
+  std::string word;                    ///< the word after the verb, for verbs that take one
+  std::string second;                  ///< the word after that, likewise
+  std::vector<std::string> rest = {};  ///< all after the first, where its name ends in "..."
   Words words;
 };
 

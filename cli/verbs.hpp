@@ -82,7 +82,8 @@ struct Bench {
   int turns = 9;
 };
 
-struct Compare {
+/// Every mechanism on the same made tensors.
+struct BenchAll {
   Common common;
   Sizes sizes;
   DType dtype = DType::f32;
@@ -147,9 +148,15 @@ struct Measure {
   Words words;
 };
 
+/// The same model under each mechanism, trained and judged.
+struct Compare {
+  Common common;
+  Words words;
+};
+
 /// Verbs that need torch: `foci` hands its arguments to `foci-torch`, which runs them.
 struct WithTorch {
-  std::variant<Models, Generate, Train, Eval, Attack, Measure> verb;
+  std::variant<Models, Generate, Train, Eval, Attack, Measure, Compare> verb;
   std::vector<std::string> arguments;
 };
 
@@ -188,6 +195,20 @@ struct Serve {
   bool token = false;
 };
 
+/// Runs that are there, as one set of results.
+struct Report {
+  Common common;
+  std::vector<std::string> runs;
+  Words words;
+};
+
+/// A Record measured again.
+struct Reproduce {
+  Common common;
+  std::string records;  ///< a file of them, or a results.json
+  Words words;
+};
+
 struct Completion {
   std::string shell;
 };
@@ -197,8 +218,9 @@ struct Help {
 };
 struct Version {};
 
-using Verb = std::variant<Info, Attend, Check, Bench, Compare, Theory, Data, WithTorch, Convert,
-                          Corrupt, Launch, Serve, Completion, Manual, Help, Version>;
+using Verb =
+    std::variant<Info, Attend, Check, Bench, BenchAll, Theory, Data, WithTorch, Convert, Corrupt,
+                 Launch, Serve, Report, Reproduce, Completion, Manual, Help, Version>;
 
 /// `arguments` without the program's name. Reads no file; throws Misuse and nothing else.
 Verb parse(const std::vector<std::string>& arguments);
@@ -211,7 +233,7 @@ int run(const Info&);
 int run(const Attend&);
 int run(const Check&);
 int run(const Bench&);
-int run(const Compare&);
+int run(const BenchAll&);
 int run(const Theory&);
 int run(const Data&);
 int run(const WithTorch&);  ///< one in each program
@@ -219,6 +241,8 @@ int run(const Convert&);
 int run(const Corrupt&);
 int run(const Launch&);
 int run(const Serve&);
+int run(const Report&);
+int run(const Reproduce&);
 int run(const Completion&);
 int run(const Manual&);
 int run(const Help&);

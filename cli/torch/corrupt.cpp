@@ -8,10 +8,12 @@
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
+#include "cli/torch/judge_images.hpp"
 #include "cli/torch/records.hpp"
 
 #include <foci/corrupt_sequences.hpp>
 #include <foci/error.hpp>
+#include <foci/subset.hpp>
 
 #include <fmt/core.h>
 
@@ -44,22 +46,20 @@ void check_names(const HarmedRun& run, const std::vector<std::string>& known) {
   }
 }
 
-/// Top-1 of a set too large to be held corrupted at once.
-double error_of(const train::ImageTraining& training, const HarmedRun& run,
-                const data::ImageSet& set, corrupt::SetPlan plan) {
+/// Which images of a set too large to be held corrupted at once are named right, a digit each.
+std::string right_of(const train::ImageTraining& training, const HarmedRun& run,
+                     const data::ImageSet& set, corrupt::SetPlan plan) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 28;
   const train::ImageFacts facts = facts_in(run.asked.run, run.config.data);
-  train::ImageInput input = training.input;
-  input.crop_share = 1;  // the plan has cut them
+  train::ImageTraining cut = training;
+  cut.input.crop_share = 1;  // the plan has cut them
   plan.count = std::max<std::int64_t>(
       1, most_bytes / (std::int64_t(plan.side) * plan.side * facts.channels));
-  double wrong = 0;
+  std::string right;
   for (plan.first = 0; plan.first < set.size(); plan.first += plan.count) {
-    const data::ImageSet some = corrupt::corrupted(set, plan);
-    const Scores scores = train::evaluate_images(training.model, run.weights, facts, some, input);
-    wrong += (1 - scores.at("top1")) * double(some.size());
+    right += judge_each(cut, run.weights, facts, corrupt::corrupted(set, plan)).right;
   }
-  return wrong / double(set.size());
+  return right;
 }
 
 /// The errors over all severities; absent where one of the 15 is missing.
@@ -117,8 +117,7 @@ Scores judge_images(const HarmedRun& run) {
   const Scores baseline = baseline_scores(run, harm);
   const train::ImageTraining training = image_training(run.asked.words, run.asked.common);
   const train::ImageFacts facts = facts_in(run.asked.run, run.config.data);
-  const data::ImageSet set = data::open_images(data_folder(run.asked.words.at("data")),
-                                               split_of(run.asked.words.at("split")));
+  const data::ImageSet set = judged_set(run);
   corrupt::SetPlan plan;
   plan.side = int(train::side_of(training.model, facts));
   plan.crop_share = training.input.crop_share;
@@ -126,15 +125,18 @@ Scores judge_images(const HarmedRun& run) {
   plan.how.seed = run.verb.common.seed;
   plan.how.frost = harm.frost;
   plan.how.scale = harm.scale.value_or(corrupt::scale_for(data::Image(plan.side, plan.side, 1)));
-  Scores scores = train::evaluate_images(training.model, run.weights, facts, set, training.input);
-  Scores found{{"count", scores.at("count")}, {"error_clean", 1 - scores.at("top1")}};
+  const Judgement clean = judge_each(training, run.weights, facts, set);
+  Scores found{{"count", double(set.size())}, {"error_clean", 1 - clean.scores.at("top1")}};
+  std::map<std::string, std::string> right{{"error_clean", clean.right}};
   for (const Corruption corruption : harm.corruptions) {
     double sum = 0;
     for (const int severity : harm.severities) {
       plan.corruption = corruption;
       plan.how.severity = severity;
-      const double error = error_of(training, run, set, plan);
-      found[fmt::format("error_{}_{}", corrupt::name_of(corruption), severity)] = error;
+      const std::string name = fmt::format("error_{}_{}", corrupt::name_of(corruption), severity);
+      right[name] = right_of(training, run, set, plan);
+      const double error = found[name] =
+          double(std::count(right[name].begin(), right[name].end(), '0')) / double(set.size());
       sum += error;
       tell(run, fmt::format("{} {}: error {:.2f} %", corrupt::name_of(corruption), severity,
                             100 * error));
@@ -142,6 +144,7 @@ Scores judge_images(const HarmedRun& run) {
     if (harm.severities.size() == corrupt::most_severity)
       found[fmt::format("error_{}", corrupt::name_of(corruption))] = sum / corrupt::most_severity;
   }
+  keep_right(run.verb, right);
   add_means(found, baseline);
   return found;
 }
@@ -301,6 +304,21 @@ void add_flags(const HarmedRun& run, std::vector<Record>& records) {
 }
 
 }  // namespace
+
+data::ImageSet judged_set(const HarmedRun& run) {
+  const auto count = run.verb.words.find("count");
+  return data::evenly(data::open_images(data_folder(run.asked.words.at("data")),
+                                        split_of(run.asked.words.at("split"))),
+                      count == run.verb.words.end() ? 0 : to_count(count->second));
+}
+
+void keep_right(const Eval& verb, const std::map<std::string, std::string>& right) {
+  const auto path = verb.words.find("right");
+  if (path == verb.words.end()) return;
+  std::ofstream file(path->second);
+  file << Json(right).dump(1) << "\n";
+  if (!file.flush()) throw FileError(shown(path->second) + ": cannot be written");
+}
 
 int judge_harmed(const HarmedRun& run) {
   const std::string& task = run.config.task;

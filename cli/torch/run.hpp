@@ -12,5 +12,6 @@ int run_torch(const Train& verb);
 int run_torch(const Eval& verb);
 int run_torch(const Attack& verb);
 int run_torch(const Measure& verb);
+int run_torch(const Compare& verb);
 
 }  // namespace foci::cli

@@ -7,6 +7,7 @@
 
 #include <foci/dist.hpp>
 #include <foci/error.hpp>
+#include <foci/subset.hpp>
 
 #include <fmt/core.h>
 
@@ -22,6 +23,11 @@ using train::Scores;
 
 data::ImageSet judged_images(const Words& words) {
   return data::open_images(data_folder(words.at("data")), split_of(words.at("split")));
+}
+
+/// Those that a run judges itself by.
+data::ImageSet own_images(const Words& words) {
+  return data::evenly(judged_images(words), to_count(words.at("judge-count")));
 }
 
 void check_vocabulary(const std::string& run, std::int64_t size, std::int64_t began) {
@@ -43,7 +49,7 @@ Job open_image_job(const Asked& asked) {
   const auto training = placed(image_training(asked.words, asked.common), asked);
   const data::ImageSet train =
       data::open_images(data_folder(asked.words.at("data")), data::Split::train);
-  const data::ImageSet valid = judged_images(asked.words);
+  const data::ImageSet valid = own_images(asked.words);
   Job job{{{"train", train.size()}, {"valid", valid.size()}}, {}};
   job.data.update(json_of(train::facts_of(train)));
   job.train = [=](const train::Told& told) {
@@ -194,7 +200,7 @@ Job open_segment_job(const Asked& asked) {
   const auto training = placed(segment_training(asked.words, asked.common), asked);
   const data::ImageSet train =
       data::open_images(data_folder(asked.words.at("data")), data::Split::train);
-  const data::ImageSet valid = judged_images(asked.words);
+  const data::ImageSet valid = own_images(asked.words);
   Job job{{{"train", train.size()}, {"valid", valid.size()}}, {}};
   job.data.update(json_of(train::facts_of(train)));
   job.train = [=](const train::Told& told) {

@@ -5,6 +5,7 @@
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/torch/corrupt.hpp"
+#include "cli/torch/judge_images.hpp"
 #include "cli/torch/records.hpp"
 #include "cli/torch/run.hpp"
 #include "cli/torch/tasks.hpp"
@@ -12,6 +13,7 @@
 #include <foci/dist.hpp>
 #include <foci/error.hpp>
 #include <foci/run_lock.hpp>
+#include <foci/subset.hpp>
 
 #include <fmt/core.h>
 
@@ -20,6 +22,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
 namespace foci::cli {
@@ -29,7 +32,8 @@ namespace fs = std::filesystem;
 
 volatile std::sig_atomic_t told_to_stop = 0;
 
-/// SIGTERM, Ctrl-C and Slurm's SIGUSR1 wait for the end of a step; afterwards they are as they were.
+/// SIGTERM, Ctrl-C and Slurm's SIGUSR1 wait for the end of a step; afterwards they are as they
+/// were.
 class Stoppable {
  public:
   Stoppable() {
@@ -155,6 +159,19 @@ int report(const Train& verb, const std::string& run, const train::Outcome& outc
   return 0;
 }
 
+bool images_alone(const Eval& verb) {
+  return verb.words.count("count") + verb.words.count("right") > 0;
+}
+
+/// Some images, or each of them by itself.
+train::Scores judge_some(const HarmedRun& run) {
+  const data::ImageSet set = judged_set(run);
+  const Judgement found = judge_each(image_training(run.asked.words, run.asked.common), run.weights,
+                                     facts_in(run.asked.run, run.config.data), set);
+  keep_right(run.verb, {{"top1", found.right}});
+  return found.scores;
+}
+
 /// In one process, or in one of a group's, of which rank 0 alone writes and speaks.
 int train_in(const Train& verb, dist::Group* group, bool restarted) {
   const TaskKind& task = task_of(verb.task);
@@ -224,9 +241,14 @@ int run_torch(const Eval& verb) {
       throw Misuse(fmt::format("a run of {} has no --{}", config.task, flag));
     asked.words[flag] = verb.words.at(flag);
   }
+  if (images_alone(verb) && config.task != "images") {
+    throw Misuse(fmt::format("--count and --right are for images; {} is a run of {}",
+                             shown(verb.run), config.task));
+  }
   const std::string weights = weights_of(verb.run, verb.words.count("ema") > 0);
   if (verb.words.count("corrupt") > 0) return judge_harmed({verb, asked, config, weights});
-  const train::Scores scores = task.judge(asked, config.data, weights);
+  const train::Scores scores = images_alone(verb) ? judge_some({verb, asked, config, weights})
+                                                  : task.judge(asked, config.data, weights);
   const std::string& split = asked.words.at("split");
   const auto records = records_of(
       {asked.words, machine_of(verb.common), command_text("eval " + verb.run, verb.words)}, scores);

@@ -125,8 +125,11 @@ TEST(Json, BenchOfALargeShapeSaysWhatItChecked) {
   EXPECT_EQ(result.at("checked_shape"), nlohmann::json({4, 2, 97, 64}));
 }
 
-TEST(Json, Compare) {
-  const auto result = json_of({"compare", "--shape", "1,2,9,4"});
+TEST(Json, BenchAll) {
+  const auto result = json_of({"bench", "--all", "--shape", "1,2,9,4"});
+  const auto causal = json_of({"bench", "--all", "--shape", "1,2,9,4", "--causal", "--seed", "3"});
+  EXPECT_EQ(causal.at("seed"), 3);
+  EXPECT_NE(causal.at("mechanisms")[0].at("options"), result.at("mechanisms")[0].at("options"));
   EXPECT_EQ(names_of(result),
             (Names{"shape", "kv_heads", "keys", "values", "tensors", "seed", "dtype", "backend",
                    "machine", "commit", "mechanisms", "flags"}));

@@ -53,7 +53,7 @@ TEST(Pages, CommandsWork) {
 
 /// "dot x softmax ... 0.521": both ends of the line stand in one line of the real output.
 TEST(Pages, TheComparisonInTheReadmeIsReal) {
-  const house::Ran ran = Root().run("build/foci compare");
+  const house::Ran ran = Root().run("build/foci bench --all");
   ASSERT_EQ(ran.exit_code, 0) << ran.output;
   std::vector<std::string> printed;
   std::istringstream output(ran.output);

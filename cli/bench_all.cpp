@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// foci compare: every mechanism on the same made tensors, in one table.
+// foci bench --all: every mechanism on the same made tensors, in one table.
 #include "cli/findings.hpp"
 #include "cli/machine.hpp"
 #include "cli/made.hpp"
@@ -38,7 +38,7 @@ std::string title(const Options& how) {
       flags.value("content", false) ? " (content)" : "", how.causal ? ", causal" : "");
 }
 
-Options options_for(const std::string& metric, const std::string& weighting, const Compare& verb) {
+Options options_for(const std::string& metric, const std::string& weighting, const BenchAll& verb) {
   Words words = {{"metric", metric}, {"weighting", weighting}};
   words["seed"] = std::to_string(verb.common.seed);
   if (verb.causal || weighting == "decay") words["causal"] = "true";
@@ -56,7 +56,7 @@ bool is_refused(const std::vector<Support>& refused, const Options& how) {
 
 /// Every metric with every weighting. Decay alone ignores the metric, so it stands once, and with
 /// content for every metric; dot stands as Euclidean attention too.
-std::vector<Row> rows_for(const Compare& verb, const std::vector<Support>& refused) {
+std::vector<Row> rows_for(const BenchAll& verb, const std::vector<Support>& refused) {
   std::vector<std::string> metrics, weightings;
   for (const Flag& flag : find_verb("attend")->flags) {
     if (flag.name == "metric") metrics = choices(flag.values);
@@ -94,7 +94,7 @@ double mean_of(const Tensor& tensor) {
          double(std::max<std::size_t>(values.size(), 1));
 }
 
-void measure(Row& row, const Compare& verb, Executor& threads) {
+void measure(Row& row, const BenchAll& verb, Executor& threads) {
   using Clock = std::chrono::steady_clock;
   Problem made = made_problem(verb.sizes, row.how, verb.common.seed);
   made.tensors.erase("do");
@@ -115,8 +115,8 @@ void measure(Row& row, const Compare& verb, Executor& threads) {
   row.effective_keys = mean_of(exact.at("effective_keys"));
 }
 
-Json json_of(const Compare& verb, const std::vector<Row>& rows, const std::vector<Support>& refused,
-             const Remarks& remarks) {
+Json json_of(const BenchAll& verb, const std::vector<Row>& rows,
+             const std::vector<Support>& refused, const Remarks& remarks) {
   const Sizes& s = verb.sizes;
   Json mechanisms = Json::array();
   for (const Row& row : rows) {
@@ -154,7 +154,7 @@ Json json_of(const Compare& verb, const std::vector<Row>& rows, const std::vecto
           {"flags", remarks.json()}};
 }
 
-void print_result(const Compare& verb, const std::vector<Row>& rows,
+void print_result(const BenchAll& verb, const std::vector<Row>& rows,
                   const std::vector<Support>& refused, const Remarks& remarks) {
   const Sizes& s = verb.sizes;
   if (!verb.common.quiet) {
@@ -189,14 +189,14 @@ void print_result(const Compare& verb, const std::vector<Row>& rows,
 
 }  // namespace
 
-int run(const Compare& verb) {
+int run(const BenchAll& verb) {
   Remarks remarks;
   const auto refused = refused_pairs();
   auto rows = rows_for(verb, refused);
   Executor threads(verb.common.threads);
   {
     const bool hidden = verb.common.json || verb.common.quiet;
-    Progress progress("compare", "mechanisms", hidden ? Show::nothing : Show::progress);
+    Progress progress("bench", "mechanisms", hidden ? Show::nothing : Show::progress);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       progress.now(title(rows[i].how));
       progress.at(std::int64_t(i), std::int64_t(rows.size()));

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Curves, numbers by layer and maps of results.json.
+#include "cli/compare_parts.hpp"
+#include "cli/suggest.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <set>
+
+namespace foci::cli {
+
+Json number_json(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+const Record* find_record(const RunFound& found, const std::string& name) {
+  for (auto record = found.records.rbegin(); record != found.records.rend(); ++record) {
+    if (record->name == name) return &*record;
+  }
+  return nullptr;
+}
+
+const ComparedRun* find_run(const Comparison& all, const std::string& mechanism,
+                            std::uint64_t seed) {
+  for (const ComparedRun& run : all.runs) {
+    if (run.state.mechanism == mechanism && run.state.seed == seed) return &run;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> record_names(const Comparison& all) {
+  std::vector<std::string> names;
+  for (const ComparedRun& run : all.runs) {
+    for (const Record& record : run.found.records) {
+      if (measure_kind(record.name) &&
+          std::find(names.begin(), names.end(), record.name) == names.end())
+        names.push_back(record.name);
+    }
+  }
+  return names;
+}
+
+namespace {
+
+constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
+
+/// Mean over the seeds that have one.
+Json means_json(const Json& values) {
+  std::vector<double> there;
+  for (const Json& value : values) {
+    if (value.is_number()) there.push_back(value.get<double>());
+  }
+  return number_json(compare::summary_of(there).mean);
+}
+
+/// By mechanism, values a seed of one Record.
+Json by_seed(const Comparison& all, const std::string& record, bool is_error) {
+  Json out = Json::object();
+  for (const ComparedMechanism& mechanism : all.mechanisms) {
+    out[mechanism.name] = Json::array();
+    for (const std::uint64_t seed : all.seeds) {
+      const ComparedRun* run = find_run(all, mechanism.name, seed);
+      const Record* found = run == nullptr ? nullptr : find_record(run->found, record);
+      const double value = found == nullptr ? no_number : found->value;
+      out[mechanism.name].push_back(number_json(is_error ? 1 - value : value));
+    }
+  }
+  return out;
+}
+
+/// Puts a point behind the curves of each mechanism.
+void add_point(Json& curve, const Json& point) {
+  for (const auto& [mechanism, values] : point.items()) {
+    curve["values"][mechanism].push_back(values);
+    curve["mean"][mechanism].push_back(means_json(values));
+  }
+}
+
+/// "8/255" -> 8 and "/255"
+std::pair<double, std::string> eps_of(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  return {std::strtod(text.c_str(), nullptr), slash == text.npos ? "" : text.substr(slash)};
+}
+
+/// A curve for all attacks together, and one for each that came before them.
+Json robustness_json(const Comparison& all) {
+  std::map<std::string, Json> curves;  // "linf: all" -> curve
+  std::vector<std::string> order;
+  std::set<std::string> seen;
+  for (const ComparedRun& run : all.runs) {
+    for (const Record& record : run.found.records) {
+      const auto parts = split(record.name, ' ');
+      const bool part = parts.size() == 5 && parts[3] == "1.";
+      if (parts[0] != "robust" || (parts.size() != 3 && !part)) continue;
+      if (!seen.insert(record.name).second) continue;
+      const std::string attack = part ? parts[4] : "all attacks";
+      const std::string key = parts[1] + ": " + attack;
+      const auto [eps, unit] = eps_of(parts[2]);
+      if (curves.count(key) == 0) {
+        curves[key] = {{"attack", attack}, {"norm", parts[1]}, {"eps", {0}}, {"unit", unit}};
+        add_point(curves[key], by_seed(all, "clean", false));
+        order.push_back(key);
+      }
+      curves[key]["eps"].push_back(eps);
+      add_point(curves[key], by_seed(all, record.name, false));
+    }
+  }
+  Json list = Json::array();
+  for (const std::string& key : order) list.push_back(curves[key]);
+  return list;
+}
+
+Json corruptions_json(const Comparison& all) {
+  std::map<std::string, Json> bars;
+  std::vector<std::string> order;
+  for (const std::string& record : record_names(all)) {
+    const MeasureKind kind = *measure_kind(record);
+    if (kind.group != "corruption") continue;
+    std::string name = record.substr(record.find('_') + 1);
+    int severity = 0;
+    if (name.size() > 2 && name[name.size() - 2] == '_' && std::isdigit(name.back()) != 0) {
+      severity = name.back() - '0';
+      name.resize(name.size() - 2);
+    }
+    if (bars.count(name) == 0) {
+      bars[name] = {{"name", name}, {"unit", kind.unit}, {"severity", Json::array()}};
+      order.push_back(name);
+    }
+    bars[name]["severity"].push_back(severity);
+    add_point(bars[name], by_seed(all, record, kind.is_error));
+  }
+  Json list = Json::array();
+  for (const std::string& name : order) list.push_back(bars[name]);
+  return list;
+}
+
+Json training_json(const Comparison& all) {
+  Json curves = Json::object();
+  for (const ComparedMechanism& mechanism : all.mechanisms) {
+    curves[mechanism.name] = Json::array();
+    for (const ComparedRun& run : all.runs) {
+      if (run.state.mechanism != mechanism.name || !run.curve.contains("step")) continue;
+      Json curve{{"seed", run.state.seed}};
+      curve.update(run.curve);
+      curves[mechanism.name].push_back(curve);
+    }
+  }
+  return curves;
+}
+
+}  // namespace
+
+Json curves_json(const Comparison& all) {
+  return {{"training", training_json(all)},
+          {"robustness", robustness_json(all)},
+          {"corruptions", corruptions_json(all)}};
+}
+
+std::vector<double> by_layer(const RunFound& found, const std::string& name) {
+  std::vector<double> values;
+  for (;;) {
+    const Record* record = find_record(found, name + " layer " + std::to_string(values.size()));
+    if (record == nullptr) return values;
+    values.push_back(record->value);
+  }
+}
+
+Json layers_json(const Comparison& all) {
+  static const std::vector<std::pair<std::string, std::string>> kinds = {
+      {"concentration", "Concentration"},
+      {"effective_keys", "Effective keys"},
+      {"entropy", "Entropy of the weights"},
+      {"distance", "How far attention looks"},
+      {"head_distance", "How far heads are apart"},
+      {"cosine", "Mean cosine between tokens"},
+      {"effective_rank", "Effective rank of the tokens"},
+      {"high_low", "High to low frequencies"}};
+  Json list = Json::array();
+  for (const auto& [name, title] : kinds) {
+    Json one{{"name", name}, {"title", title + ", by layer"}, {"better", "neither"}};
+    bool some = false;
+    for (const ComparedMechanism& mechanism : all.mechanisms) {
+      Json& values = one["values"][mechanism.name] = Json::array();
+      std::vector<std::vector<double>> columns;
+      for (const std::uint64_t seed : all.seeds) {
+        const ComparedRun* run = find_run(all, mechanism.name, seed);
+        const auto layers = run == nullptr ? std::vector<double>() : by_layer(run->found, name);
+        values.push_back(layers.empty() ? Json() : Json(layers));
+        some = some || !layers.empty();
+        columns.resize(std::max(columns.size(), layers.size()));
+        for (std::size_t i = 0; i < layers.size(); ++i) columns[i].push_back(layers[i]);
+      }
+      Json& mean = one["mean"][mechanism.name] = Json::array();
+      for (const auto& column : columns)
+        mean.push_back(number_json(compare::summary_of(column).mean));
+    }
+    if (some) list.push_back(one);
+  }
+  return list;
+}
+
+Json maps_json(const Comparison& all) {
+  Json list = Json::array();
+  for (const ComparedRun& run : all.runs) {
+    for (std::size_t i = 0; i < run.found.maps.size(); ++i) {
+      const Json& map = run.found.maps[i];
+      if (i >= list.size()) list.push_back(map), list.back()["weights"] = Json::object();
+      if (!list[i]["weights"].contains(run.state.mechanism) && map.contains("weights"))
+        list[i]["weights"][run.state.mechanism] = map["weights"];
+    }
+  }
+  return list;
+}
+
+Json ellipses_json(const Comparison& all) {
+  Json list = Json::array();
+  std::set<std::string> seen;
+  for (const ComparedRun& run : all.runs) {
+    if (run.found.ellipses.empty() || !seen.insert(run.state.mechanism).second) continue;
+    for (Json ellipse : run.found.ellipses) {
+      ellipse["mechanism"] = run.state.mechanism;
+      list.push_back(ellipse);
+    }
+  }
+  return list;
+}
+
+}  // namespace foci::cli

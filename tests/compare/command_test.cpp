@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+// foci compare end to end on made images: what it writes, what it does not do twice, what a kill
+// costs, what it refuses. foci report and foci reproduce over what it left.
+#include "train/child.hpp"
+
+#include <foci/record.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <thread>
+
+namespace {
+
+using namespace train_test;
+using nlohmann::json;
+
+/// Two mechanisms, two seeds, a few steps.
+Words small(const std::string& out) {
+  return {"compare",
+          "--data",
+          images(),
+          "--mechanisms",
+          "dot,layer-change",
+          "--seeds",
+          "2",
+          "--model",
+          "dim=16 depth=2 heads=2 patch=14 batch=20 judge-count=8",
+          "--steps",
+          "4",
+          "--attack-samples",
+          "6",
+          "--iterations",
+          "2",
+          "--queries",
+          "4",
+          "--check",
+          "0",
+          "--corruptions",
+          "fog,contrast",
+          "--corrupt-samples",
+          "12",
+          "--jobs",
+          "2",
+          "--threads",
+          "2",
+          "--out",
+          out};
+}
+
+json results_of(const std::string& out) { return json::parse(read(out + "/results.json")); }
+
+/// The comparison that several tests look at; made once.
+const std::string& whole() {
+  static const std::string out = [] {
+    const std::string path = folder().file("compared");
+    const Ran ran = call(small(path));
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.out.find("4 runs, 4 steps each; "), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("2 seeds cannot tell which mechanism is better; 3 can.\n"),
+              std::string::npos);
+    return path;
+  }();
+  return out;
+}
+
+/// Every file of the runs and when it was last written.
+std::set<std::string> times_of(const std::string& out) {
+  std::set<std::string> times;
+  for (const auto& entry : fs::recursive_directory_iterator(out + "/runs")) {
+    if (!entry.is_regular_file()) continue;
+    times.insert(entry.path().string() + " " +
+                 std::to_string(entry.last_write_time().time_since_epoch().count()));
+  }
+  return times;
+}
+
+json measure(const json& results, const std::string& name) {
+  for (const json& one : results.at("measures")) {
+    if (one.at("name") == name) return one;
+  }
+  ADD_FAILURE() << "no measure " << name;
+  return {};
+}
+
+TEST(Compare, WritesWhatItMeasured) {
+  const json results = results_of(whole());
+  EXPECT_EQ(results.at("schema"), 1);
+  EXPECT_EQ(results.at("state"), "done");
+  EXPECT_EQ(results.at("task"), "images");
+  EXPECT_EQ(results.at("seeds"), json({0, 1}));
+  EXPECT_EQ(results.at("demonstration"), true);
+  EXPECT_EQ(results.at("data").at("classes"), 4);
+  EXPECT_EQ(results.at("data").at("train"), 240);
+  EXPECT_GT(results.at("model").at("parameters").get<int>(), 1000);
+  EXPECT_EQ(results.at("mechanisms")[0].at("baseline"), true);
+  EXPECT_EQ(results.at("runs").size(), 4u);
+  for (const json& run : results.at("runs")) {
+    EXPECT_EQ(run.at("state"), "done");
+    EXPECT_TRUE(fs::exists(whole() + "/" + run.at("folder").get<std::string>() + "/config.json"));
+  }
+  const json top1 = measure(results, "top1");
+  EXPECT_EQ(top1.at("n"), 48);
+  EXPECT_EQ(top1.at("group"), "accuracy");
+  EXPECT_EQ(top1.at("values").at("dot").size(), 2u);
+  EXPECT_EQ(top1.at("against").at("layer-change").at("verdict"), "unknown");
+  EXPECT_EQ(top1.at("against").at("layer-change").at("words"), "2 seeds cannot tell; 3 can");
+  EXPECT_FALSE(top1.at("against").contains("dot"));
+  EXPECT_EQ(measure(results, "robust linf 1/255").at("n"), 6);
+  EXPECT_EQ(measure(results, "accuracy_fog_3").at("n"), 12);
+  const double mean = measure(results, "corruption_mean").at("mean").at("dot");
+  const double fog = measure(results, "accuracy_fog_3").at("mean").at("dot"),
+               contrast = measure(results, "accuracy_contrast_3").at("mean").at("dot");
+  EXPECT_NEAR(mean, (fog + contrast) / 2, 1e-12);
+  EXPECT_GT(measure(results, "train_per_second").at("mean").at("dot").get<double>(), 1);
+  EXPECT_GT(measure(results, "peak_mebibytes").at("mean").at("dot").get<double>(), 1);
+  EXPECT_EQ(results.at("curves").at("training").at("dot")[0].at("step"), json({1, 2, 3, 4}));
+  const json& robust = results.at("curves").at("robustness");
+  ASSERT_EQ(robust.size(), 2u);  // after the first attack, and after all
+  EXPECT_EQ(robust[0].at("eps"), json({0, 1, 2}));
+  EXPECT_EQ(robust[0].at("unit"), "/255");
+  EXPECT_EQ(results.at("curves").at("corruptions").size(), 2u);
+}
+
+TEST(Compare, WritesTablesAndRecords) {
+  const std::string csv = read(whole() + "/results.csv");
+  EXPECT_TRUE(csv.starts_with("measure,mechanism,seed,value,unit,n,group\ntop1,dot,0,")) << csv;
+  const auto records = foci::read_records(whole() + "/records.jsonl");
+  EXPECT_GT(records.size(), 30u);
+  const auto eval = std::count_if(records.begin(), records.end(), [](const auto& record) {
+    return record.name == "top1" && record.command.starts_with("foci eval ") && record.n == 48;
+  });
+  EXPECT_EQ(eval, 4);
+}
+
+TEST(Compare, ASecondCallDoesNothingAgain) {
+  const auto before = times_of(whole());
+  const std::string results = read(whole() + "/results.json");
+  const Ran ran = call(small(whole()));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("4 runs, all there already, "), std::string::npos) << ran.out;
+  EXPECT_EQ(times_of(whole()), before);
+  EXPECT_TRUE(read(whole() + "/results.json") == results);
+}
+
+TEST(Compare, AChangedPlanRedoesWhatChanged) {
+  const std::string out = folder().file("changed");
+  fs::copy(whole(), out, fs::copy_options::recursive);
+  const auto before = times_of(out);
+  const auto kept = [&](const std::string& part) {
+    const auto after = times_of(out);
+    return std::all_of(before.begin(), before.end(), [&](const std::string& file) {
+      return file.find(part) == file.npos || after.contains(file);
+    });
+  };
+  // More images under corruption: training, judging and attacking stay.
+  const Ran more = call(small(out) + Words{"--corrupt-samples", "16"});
+  ASSERT_EQ(more.status, 0) << more.err;
+  EXPECT_EQ(measure(results_of(out), "accuracy_fog_3").at("n"), 16);
+  EXPECT_TRUE(kept("/stages/") && kept("/checkpoints/") && kept("/right-eval.json"));
+  EXPECT_FALSE(kept("/right-corrupt.json"));
+  // One more mechanism: a run for each seed of it, and no other.
+  const Ran third = call(small(out) +
+                         Words{"--corrupt-samples", "16", "--mechanisms", "dot,layer-change,flat"});
+  ASSERT_EQ(third.status, 0) << third.err;
+  EXPECT_EQ(results_of(out).at("runs").size(), 6u);
+  EXPECT_TRUE(kept("/stages/") && kept("/checkpoints/"));
+  // Other words of the model: all anew, beside what was there.
+  const Ran other = call(small(out) + Words{"--mechanisms", "dot", "--seeds", "1", "--steps", "2"});
+  ASSERT_EQ(other.status, 0) << other.err;
+  EXPECT_EQ(results_of(out).at("runs").size(), 1u);
+  EXPECT_EQ(results_of(out).at("verdict").at("headline"),
+            "dot alone: there is nothing to compare it with.");
+  EXPECT_TRUE(kept("/stages/") && kept("/checkpoints/"));
+}
+
+/// The values that do not hang on the clock.
+json values_of(const std::string& out) {
+  json values;
+  for (const json& one : results_of(out).at("measures")) {
+    if (one.at("group") != "speed" && one.at("group") != "memory")
+      values[one.at("name").get<std::string>()] = one.at("values");
+  }
+  return values;
+}
+
+TEST(Compare, KilledAtAnyMomentItEndsTheSame) {
+  const std::string out = folder().file("killed-compare");
+  int killed = 0;
+  for (int i = 0; i < 6; ++i) {
+    const pid_t child = start(small(out), "killed-compare");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200 + 170 * i));
+    ::kill(child, SIGKILL);
+    killed += finish(child, "killed-compare").status == -SIGKILL;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // its forks end with it
+  }
+  EXPECT_GT(killed, 2);
+  const Ran ran = call(small(out));
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(values_of(out), values_of(whole()));
+}
+
+TEST(Compare, AFailedRunIsNamedAndTheOthersGoOn) {
+  const std::string out = folder().file("failing");
+  ASSERT_EQ(call(small(out) + Words{"--mechanisms", "dot"}).status, 0);
+  // A file where the folder of one run's checkpoints would be.
+  const Ran plan = call(small(out) + Words{"--steps", "3", "--mechanisms", "dot", "--seeds", "1"});
+  ASSERT_EQ(plan.status, 0) << plan.err;
+  const std::string run = out + "/" +
+                          results_of(out).at("runs")[0].at("folder").get<std::string>();
+  fs::remove_all(run);
+  fs::create_directories(run);
+  write(run + "/checkpoints", "in the way");
+  const Ran ran = call(small(out) + Words{"--steps", "3", "--mechanisms", "dot"});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.err.find(" failed: "), std::string::npos) << ran.err;
+  EXPECT_NE(ran.out.find("2 runs, 1 failed, 3 steps each"), std::string::npos) << ran.out;
+  const json runs = results_of(out).at("runs");
+  EXPECT_EQ(runs[0].at("state"), "failed");
+  EXPECT_NE(runs[0].at("error"), "");
+  EXPECT_EQ(runs[1].at("state"), "done");
+  EXPECT_TRUE(measure(results_of(out), "top1").at("values").at("dot")[0].is_null());
+}
+
+TEST(Compare, TwoInOneFolderAreRefused) {
+  const std::string out = folder().file("locked");
+  const pid_t child = start(small(out) + Words{"--steps", "4000"}, "first");
+  for (int i = 0; i < 500 && !fs::exists(out + "/timing.json"); ++i) ::usleep(10000);
+  const Ran ran = call(small(out));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(ran.err, "foci: " + out + ": another foci compare is at work in it\n");
+  ::kill(child, SIGTERM);
+  const Ran first = finish(child, "first");
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_NE(first.out.find("stopped; the same command goes on"), std::string::npos) << first.out;
+  EXPECT_EQ(results_of(out).at("state"), "running");
+}
+
+TEST(Compare, TrainedRunsAreTakenAsTheyAre) {
+  std::vector<std::string> runs;
+  for (const char* metric : {"dot", "layer-change"}) {
+    runs.push_back(folder().file(std::string("trained-") + metric));
+    ASSERT_EQ(call(tiny(runs.back()) + Words{"--metric", metric}).status, 0);
+  }
+  const std::string records = read(runs[0] + "/records.jsonl"), out = folder().file("taken");
+  const Ran ran = call({"compare", "--checkpoint", runs[0] + "," + runs[1] + "/", "--data",
+                        images(), "--attack", "none", "--corruptions", "fog", "--corrupt-samples",
+                        "10", "--out", out, "--threads", "2"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(results_of(out).at("mechanisms").size(), 2u);
+  EXPECT_TRUE(measure(results_of(out), "top1").at("values").at("dot")[0].is_number());
+  EXPECT_EQ(read(runs[0] + "/records.jsonl"), records);
+  EXPECT_FALSE(fs::exists(runs[0] + "/stages"));
+}
+
+TEST(Compare, APlanIsReadAndWritten) {
+  const std::string plan = folder().file("plan.json"), out = folder().file("planned");
+  write(plan, R"({"data": ")" + images() + R"(", "mechanisms": ["dot", "dot:form=distance"],
+    "seeds": 1, "steps": 2, "attack": "none", "corruptions": "none",
+    "train": {"dim": 16, "depth": 2, "heads": 2, "patch": 14, "batch": 20}})");
+  ASSERT_EQ(call({"compare", "--plan", plan, "--out", out, "--threads", "2"}).status, 0);
+  EXPECT_EQ(results_of(out).at("mechanisms")[1].at("name"), "dot:form=distance");
+  EXPECT_EQ(results_of(out).at("mechanisms")[1].at("words").at("form"), "distance");
+  const std::string again = folder().file("planned-again");
+  const Ran ran = call({"compare", "--plan", out + "/plan.json", "--out", again, "--threads", "2"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(values_of(again), values_of(out));
+  // The shipped plan is the default one.
+  const json shipped = json::parse(read(FOCI_SOURCE_DIR "/presets/compare.json"));
+  for (const auto& [name, value] : shipped.items()) EXPECT_FALSE(name.empty());
+}
+
+TEST(Report, AssemblesRunsAndLeavesOutHalfOnes) {
+  const std::string out = folder().file("reported"), half = folder().file("half");
+  fs::create_directories(half);
+  write(half + "/config.json", "{\"task\": \"ima");
+  Words words = {"report", "--out", out, half};
+  for (const auto& entry : fs::directory_iterator(whole() + "/runs"))
+    words.push_back(entry.path().string());
+  const Ran ran = call(words);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.err.find("left out: " + half + ": has no whole config.json"), std::string::npos);
+  const json results = results_of(out), before = results_of(whole());
+  EXPECT_EQ(results.at("flags")[0].at("name"), "left-out");
+  for (const char* name : {"top1", "robust linf 2/255", "accuracy_fog_3"})
+    EXPECT_EQ(measure(results, name).at("values"), measure(before, name).at("values")) << name;
+  EXPECT_EQ(results.at("seeds"), json({0, 1}));
+}
+
+TEST(Report, RunsOverOtherDataAreRefused) {
+  const std::string other = folder().file("other-images"), run = folder().file("other-run");
+  call({"data", "make", "images", "--out", other, "--count", "40", "--seed", "9"});
+  ASSERT_EQ(call(tiny(run) + Words{"--data", other, "--steps", "1"}).status, 0);
+  const std::string first =
+      whole() + "/" + results_of(whole()).at("runs")[0].at("folder").get<std::string>();
+  const Ran ran = call({"report", first, run, "--out", folder().file("mixed")});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(ran.err.starts_with("foci: " + run + " is over other data (" + other)) << ran.err;
+  const Ran twice = call({"report", first, first, "--out", folder().file("mixed")});
+  EXPECT_EQ(twice.status, 2);
+  EXPECT_NE(twice.err.find(" have the same flags and the same seed\n"), std::string::npos);
+}
+
+TEST(Reproduce, MeasuresAgainAndCompares) {
+  const std::string run =
+      whole() + "/" + results_of(whole()).at("runs")[0].at("folder").get<std::string>();
+  const auto before = times_of(whole());
+  const Ran same = run_foci({"reproduce", whole() + "/records.jsonl", "--line", "1", "--json"});
+  ASSERT_EQ(same.status, 0) << same.err;
+  EXPECT_EQ(same.json().at("same"), true);
+  EXPECT_EQ(same.json().at("value"), same.json().at("again"));
+  EXPECT_EQ(times_of(whole()), before);  // nothing of it is touched
+  std::string lie = read(run + "/records.jsonl");
+  auto record = json::parse(lie.substr(0, lie.find('\n')));
+  record["value"] = record.at("value").get<double>() + 0.25;
+  record["spread"] = nullptr;
+  const std::string path = folder().file("lie.jsonl");
+  write(path, record.dump() + "\n");
+  const Ran differs = run_foci({"reproduce", path});
+  EXPECT_EQ(differs.status, 1);
+  EXPECT_NE(differs.out.find(" allowed: not the same\n"), std::string::npos) << differs.out;
+  EXPECT_EQ(run_foci({"reproduce", path, "--tolerance", "0.3", "--quiet"}).status, 0);
+}
+
+struct Refused {
+  Words words;
+  int status;
+  std::string says;
+};
+
+TEST(Compare, SaysWhatIsWrong) {
+  const std::string out = folder().file("wrong");
+  const std::string odd = folder().file("odd.json");
+  write(odd, R"({"seedz": 3})");
+  const std::vector<Refused> all = {
+      {{"--mechanisms", "dot,layer-chnage"}, 2,
+       "--mechanisms does not know 'layer-chnage'; did you mean layer-change?"},
+      {{"--mechanisms", "dot,dot"}, 2, "--mechanisms names dot twice"},
+      {{"--mechanisms", "dot:ridge=a"}, 2, "--ridge 'a' is not a finite number"},
+      {{"--mechanisms", "dot:riddge=1"}, 2, "'riddge' is no flag of a mechanism; did you mean rid"},
+      {{"--seeds", "0"}, 2, "--seeds 0 compares nothing; it needs 1 or more"},
+      {{"--task", "imag"}, 2, "--task does not know 'imag'; did you mean image?"},
+      {{"--task", "text"}, 2, "compare --task text needs --data"},
+      {{"--data", "fashion-minst"}, 2,
+       "--data 'fashion-minst' is no folder and no known set; did you mean fashion-mnist?"},
+      {{"--attack", "apgd-c"}, 2, "--attack does not know 'apgd-c'; did you mean apgd-ce?"},
+      {{"--corruptions", "fogg"}, 2, "--corruptions does not know 'fogg' for --task image; did yo"},
+      {{"--model", "dimm=3"}, 2, "'dimm' is no flag of a run; did you mean dim?"},
+      {{"--model", "seed=3"}, 2, "seed is not for the model's words"},
+      {{"--budget", "soon"}, 2, "--budget 'soon' is no time"},
+      {{"--plan", odd}, 1, "'seedz' is no flag of a plan; did you mean seeds?"},
+      {{"--plan", "nowhere"}, 1, "nowhere: is no file, and there is no presets/nowhere.json"},
+      {{"--checkpoint", "nowhere"}, 1, "nowhere: has no whole config.json; is it a run?"},
+      {{"--jobs", "0"}, 2, "--jobs 0 is not a size"},
+  };
+  for (const Refused& one : all) {
+    Words words = {"compare", "--out", out};
+    const bool brings = one.words[0] == "--data" || one.words[0] == "--task";
+    if (!brings) words = words + Words{"--data", images()};
+    const Ran ran = call(words + one.words);
+    EXPECT_EQ(ran.status, one.status) << one.says << ran.out;
+    EXPECT_NE(ran.err.find(one.says), std::string::npos) << ran.err;
+  }
+  EXPECT_EQ(call({"report"}).status, 2);
+  EXPECT_EQ(call({"report", "nowhere"}).status, 1);
+  EXPECT_EQ(call({"reproduce"}).status, 2);
+  EXPECT_EQ(run_foci({"reproduce", whole() + "/records.jsonl"}).status, 2);
+  EXPECT_NE(run_foci({"reproduce", whole() + "/records.jsonl", "--name", "topp1"})
+                .err.find("has no Record 'topp1'; did you mean top1?"),
+            std::string::npos);
+}
+
+TEST(Compare, ABudgetThatIsTooSmallSaysWhatFits) {
+  const std::string out = folder().file("budget");
+  Words words = small(out);
+  words.erase(std::find(words.begin(), words.end(), "--steps"),
+              std::find(words.begin(), words.end(), "--steps") + 2);
+  const Ran ran = call(words + Words{"--budget", "1s"});
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_NE(ran.err.find("--budget 1s is too small for 4 runs: 20 steps each need about "),
+            std::string::npos)
+      << ran.err;
+  const Ran fits = call(words + Words{"--budget", "12s", "--seeds", "1", "--attack", "none"});
+  ASSERT_EQ(fits.status, 0) << fits.err;
+  EXPECT_GT(results_of(out).at("runs")[0].at("steps").get<int>(), 20);
+  // The same steps again, though the machine may be slower now.
+  const auto before = times_of(out);
+  ASSERT_EQ(call(words + Words{"--budget", "12s", "--seeds", "1", "--attack", "none"}).status, 0);
+  EXPECT_EQ(times_of(out), before);
+}
+
+}  // namespace

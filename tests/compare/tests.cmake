@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+foci_test(compare/statistics_test.cpp)
+# `foci compare` is tested where commands run in processes that are killed.
+if(TARGET train_command_test)
+  target_sources(train_command_test PRIVATE compare/command_test.cpp)
+endif()
