@@ -108,7 +108,8 @@ std::string about(const Contender& contender) {
   };
   std::string text = sentences.at(contender.words.at("metric"));
   for (const auto& [flag, value] : contender.words) {
-    if (flag != "metric") text += fmt::format(", {} {}", flag, value);
+    const bool usual = flag == "metric" || (flag == "weighting" && value == "softmax");
+    if (!usual) text += fmt::format(", {} {}", flag, value);
   }
   return text;
 }

@@ -188,6 +188,12 @@ Json against_json(const Measured& one) {
   return json;
 }
 
+/// Those that the first table of a page has, beside those that decide.
+bool is_key(const std::string& name) {
+  return name == "concentration" || name == "cosine" || name == "train_per_second" ||
+         name == "peak_mebibytes";
+}
+
 Json measure_json(const Measured& one) {
   Json values = Json::object(), mean = Json::object(), deviation = Json::object();
   for (const auto& [name, series] : one.series) {
@@ -203,6 +209,7 @@ Json measure_json(const Measured& one) {
           {"unit", one.kind.unit},
           {"better", std::string(better_name(one.kind.better))},
           {"decides", one.kind.decides},
+          {"key", one.kind.decides || is_key(one.kind.name)},
           {"about", one.kind.about},
           {"n", one.n},
           {"values", values},

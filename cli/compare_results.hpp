@@ -72,9 +72,11 @@ std::string results_csv(const Json& results);
 /// The table of the verdict for a terminal.
 void print_results(const Json& results);
 
+/// An SVG for each figure into folder/figures; gives "figures" of results.json.
+Json draw_figures(const std::string& folder, const Json& results);
 /// Writes all of it into the folder, each file whole: results.json, results.csv, records.jsonl,
-/// figures, report.html.
-void write_results(const std::string& folder, const Comparison& comparison, const Json& results);
+/// figures, report.html. Figures are named in the results.
+void write_results(const std::string& folder, const Comparison& comparison, Json& results);
 
 /// Under another name first, so that a kill leaves the old file or the new. Throws FileError.
 void write_whole(const std::string& path, const std::string& text);

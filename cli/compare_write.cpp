@@ -6,6 +6,7 @@
 #include "cli/terminal.hpp"
 
 #include <foci/error.hpp>
+#include <foci/report.hpp>
 
 #include <fmt/core.h>
 
@@ -80,13 +81,15 @@ std::string results_csv(const Json& results) {
   return text;
 }
 
-void write_results(const std::string& folder, const Comparison& comparison, const Json& results) {
+void write_results(const std::string& folder, const Comparison& comparison, Json& results) {
+  results["figures"] = draw_figures(folder, results);
   const auto text = [](const Json& json) {
     return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   };
   write_whole(folder + "/results.json", text(results));
   write_whole(folder + "/results.csv", results_csv(results));
   write_whole(folder + "/records.jsonl", records_text(comparison));
+  report::write_page(folder + "/results.json", folder + "/report.html");
 }
 
 void print_results(const Json& results) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // foci report: runs that are there, side by side. Over one task and one set of data, or not at all.
+#include "cli/compare_plan.hpp"
 #include "cli/machine.hpp"
 #include "cli/misuse.hpp"
 #include "cli/run_facts.hpp"
+#include "cli/run_words.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
@@ -13,7 +15,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 namespace foci::cli {
 namespace {
@@ -63,44 +64,18 @@ void check_same(const std::vector<Taken>& runs) {
   }
 }
 
-/// Flags that differ between the runs, without what does not make a mechanism.
-std::set<std::string> differing(const std::vector<Taken>& runs) {
-  static const std::set<std::string> beside = {
-      "seed", "metric", "data", "workers", "keep", "save-every", "evaluate-every", "judge-count"};
-  std::set<std::string> all, differ;
-  for (const Taken& run : runs) {
-    for (const auto& [flag, value] : run.facts.words) all.insert(flag);
-  }
-  const auto word = [](const Taken& run, const std::string& flag) {
-    const auto found = run.facts.words.find(flag);
-    return found == run.facts.words.end() ? std::string() : found->second;
-  };
-  for (const std::string& flag : all) {
-    if (beside.count(flag) > 0) continue;
-    for (const Taken& run : runs) {
-      if (word(run, flag) != word(runs.front(), flag)) differ.insert(flag);
-    }
-  }
-  return differ;
-}
-
-std::string name_in(const Taken& run, const std::set<std::string>& differ) {
-  const auto metric = run.facts.words.find("metric");
-  std::string name = metric == run.facts.words.end() ? "dot" : metric->second;
-  for (const std::string& flag : differ) {
-    const auto found = run.facts.words.find(flag);
-    if (found != run.facts.words.end()) name += fmt::format(":{}={}", flag, found->second);
-  }
-  return name;
-}
-
 void add_run(Comparison& to, Taken run, const std::string& name) {
   const auto mechanism =
       std::find_if(to.mechanisms.begin(), to.mechanisms.end(),
                    [&](const ComparedMechanism& known) { return known.name == name; });
   if (mechanism == to.mechanisms.end()) {
     const std::string metric = name.substr(0, name.find(':'));
-    to.mechanisms.push_back({name, "", metric == "flat" || metric == "random", run.facts.words});
+    Words words = run.facts.words;
+    std::erase_if(words, [](const auto& word) {
+      return word.first != "metric" && word.first != "weighting" && !is_of_mechanism(word.first);
+    });
+    to.mechanisms.push_back(
+        {name, about({name, words}), metric == "flat" || metric == "random", words});
   }
   const auto seed = std::uint64_t(to_count(run.facts.words.at("seed")));
   for (const ComparedRun& known : to.runs) {
@@ -109,7 +84,8 @@ void add_run(Comparison& to, Taken run, const std::string& name) {
                              shown(known.state.folder), shown(run.facts.folder)),
                  "leave one of them out");
   }
-  if (std::find(to.seeds.begin(), to.seeds.end(), seed) == to.seeds.end()) to.seeds.push_back(seed);
+  if (std::find(to.seeds.begin(), to.seeds.end(), seed) == to.seeds.end())
+    to.seeds.push_back(seed);
   const auto steps = to_count(run.facts.words.at("steps"));
   to.runs.push_back({{.mechanism = name,
                       .folder = run.facts.folder,
@@ -124,24 +100,23 @@ void add_run(Comparison& to, Taken run, const std::string& name) {
 }
 
 Comparison assembled(std::vector<Taken> runs, const Json& flags, const Report& verb) {
-  const std::set<std::string> differ = differing(runs);
+  std::vector<RunFacts> facts;
+  for (const Taken& run : runs) facts.push_back(run.facts);
+  const std::vector<std::string> names = mechanism_names(facts);
   const RunFacts first = runs.front().facts;
   const std::string sum = runs.front().found.records.back().data_sha256;
   Comparison all;
-  for (Taken& run : runs) {
-    const std::string name = name_in(run, differ);
-    add_run(all, std::move(run), name);
-  }
+  for (std::size_t i = 0; i < runs.size(); ++i) add_run(all, std::move(runs[i]), names[i]);
   std::sort(all.seeds.begin(), all.seeds.end());
   const auto dot = std::find_if(all.mechanisms.begin(), all.mechanisms.end(),
                                 [](const ComparedMechanism& m) { return m.name == "dot"; });
   if (dot != all.mechanisms.end()) std::rotate(all.mechanisms.begin(), dot, dot + 1);
-  std::vector<std::string> names;
-  for (const ComparedMechanism& mechanism : all.mechanisms) names.push_back(mechanism.name);
+  std::vector<std::string> contenders;
+  for (const ComparedMechanism& mechanism : all.mechanisms) contenders.push_back(mechanism.name);
   const bool few = int(all.seeds.size()) < compare::least_seeds;
   std::string command = "foci report";
   for (const std::string& folder : verb.runs) command += " " + folder;
-  all.facts = {{"title", fmt::format("{} on {}", listed(names), first.words.at("data"))},
+  all.facts = {{"title", fmt::format("{} on {}", listed(contenders), first.words.at("data"))},
                {"task", first.task},
                {"state", "done"},
                {"demonstration", few},
@@ -174,7 +149,7 @@ int run(const Report& verb) {
   std::vector<Taken> runs = whole_runs(verb.runs, flags);
   check_same(runs);
   const Comparison all = assembled(std::move(runs), flags, verb);
-  const Json results = results_json(all);
+  Json results = results_json(all);
   const auto out = verb.words.find("out");
   const std::string folder = out == verb.words.end() ? "report" : out->second;
   std::error_code fault;
@@ -185,7 +160,7 @@ int run(const Report& verb) {
     print_json(results);
   } else if (!verb.common.quiet) {
     print_results(results);
-    fmt::print("\n{} runs; results in {}\n", all.runs.size(), folder);
+    fmt::print("\n{} runs; page: {}/report.html\n", all.runs.size(), folder);
   }
   return 0;
 }

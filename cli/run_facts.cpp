@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 namespace foci::cli {
 
@@ -32,6 +33,32 @@ RunFacts run_facts(const std::string& folder) {
   for (const auto& [flag, value] : json["flags"].items())
     facts.words[flag] = value.is_string() ? value.get<std::string>() : value.dump();
   return facts;
+}
+
+std::vector<std::string> mechanism_names(const std::vector<RunFacts>& runs) {
+  static const std::set<std::string> beside = {"seed", "metric", "data", "workers", "keep",
+                                               "save-every", "evaluate-every", "judge-count"};
+  const auto word = [](const RunFacts& run, const std::string& flag) {
+    const auto found = run.words.find(flag);
+    return found == run.words.end() ? std::string() : found->second;
+  };
+  std::set<std::string> differ;
+  for (const RunFacts& run : runs) {
+    for (const RunFacts& other : runs) {
+      for (const auto& [flag, value] : run.words) {
+        if (beside.count(flag) == 0 && word(other, flag) != value) differ.insert(flag);
+      }
+    }
+  }
+  std::vector<std::string> names;
+  for (const RunFacts& run : runs) {
+    std::string name = run.words.count("metric") > 0 ? run.words.at("metric") : "dot";
+    for (const std::string& flag : differ) {
+      if (run.words.count(flag) > 0) name += fmt::format(":{}={}", flag, run.words.at(flag));
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
 }
 
 Json curve_of(const std::string& folder) {

@@ -21,6 +21,10 @@ struct RunFacts {
 };
 RunFacts run_facts(const std::string& folder);
 
+/// Runs whose flags differ in the seed alone have one name: the metric, and other flags behind
+/// colons where they are not the same for all.
+std::vector<std::string> mechanism_names(const std::vector<RunFacts>& runs);
+
 /// step and loss of metrics.jsonl, thinned where there are many.
 Json curve_of(const std::string& folder);
 
