@@ -130,7 +130,7 @@ TEST(Completion, BashParsesAndCompletes) {
   EXPECT_EQ(run_shell(program + " completion bash | bash -n").status, 0);
   EXPECT_EQ(offered("foci atte", 1), "attend\n");
   std::string verbs;
-  for (const VerbPage& page : verb_pages()) {
+  for (const foci::cli::VerbPage& page : foci::cli::verb_pages()) {
     if (page.name != "manual") verbs += std::string(page.name) + " ";
   }
   EXPECT_EQ(offered("foci \"\"", 1), verbs + "--help --version\n");
