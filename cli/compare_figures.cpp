@@ -71,8 +71,9 @@ std::string robustness_figure(const Json& results) {
   if (curves.empty()) return "";
   const Json& curve = curves[0];
   report::LineChart chart{.title = "Accuracy under attack",
-                          .about = "Share still named right after all attacks, by the largest "
-                                   "change allowed; the mean over seeds.",
+                          .about =
+                              "Share still named right after all attacks, by the largest "
+                              "change allowed; the mean over seeds.",
                           .x = {.name = fmt::format("{} eps{}", curve.at("norm").get<std::string>(),
                                                     curve.at("unit") == "/255" ? ", 1/255" : "")},
                           .y = {.name = "accuracy, %", .from = 0}};
@@ -100,8 +101,9 @@ std::string corruptions_figure(const Json& results) {
   if (all.empty()) return "";
   const bool shares = all[0].at("unit") == "share";
   report::BarChart chart{.title = "Under corruption",
-                         .about = "Each mechanism under each corruption; the mean over seeds and "
-                                  "one standard deviation.",
+                         .about =
+                             "Each mechanism under each corruption; the mean over seeds and "
+                             "one standard deviation.",
                          .y = {.name = shares ? "accuracy, %" : "perplexity", .from = 0}};
   for (const Json& mechanism : results.at("mechanisms")) {
     report::Bars bars{.name = mechanism.at("name").get<std::string>()};
@@ -124,8 +126,8 @@ std::string corruptions_figure(const Json& results) {
 }
 
 std::string measure_figure(const Json& results, const std::string& group, const char* title) {
-  report::BarChart chart{.title = title,
-                         .about = "Each mechanism; the mean over seeds and one standard deviation."};
+  report::BarChart chart{
+      .title = title, .about = "Each mechanism; the mean over seeds and one standard deviation."};
   const Json* measure = nullptr;
   for (const Json& one : results.at("measures")) {
     if (one.at("group") == group && measure == nullptr) measure = &one;
@@ -178,7 +180,8 @@ Json draw_figures(const std::string& folder, const Json& results) {
     write_whole(folder + "/" + file, svg);
     list.push_back({{"file", file}, {"title", title}});
   };
-  add("accuracy", "Clean score", [&] { return measure_figure(results, "accuracy", "Clean score"); });
+  add("accuracy", "Clean score",
+      [&] { return measure_figure(results, "accuracy", "Clean score"); });
   add("training", "Loss in training", [&] { return training_figure(results); });
   add("robustness", "Accuracy under attack", [&] { return robustness_figure(results); });
   add("corruptions", "Under corruption", [&] { return corruptions_figure(results); });
@@ -186,7 +189,8 @@ Json draw_figures(const std::string& folder, const Json& results) {
     add(layer.at("name").get<std::string>(), layer.at("title").get<std::string>(),
         [&] { return layers_figure(layer); });
   }
-  add("speed", "Training speed", [&] { return measure_figure(results, "speed", "Training speed"); });
+  add("speed", "Training speed",
+      [&] { return measure_figure(results, "speed", "Training speed"); });
   add("memory", "Memory in training",
       [&] { return measure_figure(results, "memory", "Memory in training"); });
   return list;

@@ -62,8 +62,8 @@ Flags measure_flags() {
 VerbPage compare_page() {
   return {
       "compare",
-      "Trains the same model under each mechanism, attacks, corrupts, measures and times it, and "
-      "writes a page that says what came out.",
+      "Trains, attacks, corrupts and times the same model under each mechanism, and says what "
+      "differs.",
       {{"Fashion-MNIST, five mechanisms, three seeds, in under eight minutes", "foci compare"},
        {"an hour, ten seeds, your own images",
         "foci compare --data photos --seeds 10 --budget 1h --out photos-compared"},

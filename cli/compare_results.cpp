@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace foci::cli {
@@ -36,6 +37,13 @@ std::vector<float> digits_of(const RunFound& found, const std::string& record) {
   return samples;
 }
 
+/// Its standard error over samples; of shares that say none, the binomial one.
+double error_of(const Record& record) {
+  if (record.spread) return *record.spread;
+  const bool counted = record.name.find("accuracy") != std::string::npos && record.n > 0;
+  return counted ? std::sqrt(record.value * (1 - record.value) / double(record.n)) : 0;
+}
+
 Measured measured(const Comparison& all, const std::string& record) {
   Measured out{.kind = *measure_kind(record), .n = 0, .series = {}, .against = {}, .flags = {}};
   for (const ComparedMechanism& mechanism : all.mechanisms) {
@@ -46,7 +54,7 @@ Measured measured(const Comparison& all, const std::string& record) {
       double value = found == nullptr ? nan : found->value;
       if (out.kind.is_error) value = 1 - value;
       series.values.push_back(value);
-      series.errors.push_back(found == nullptr ? 0 : found->spread.value_or(0));
+      series.errors.push_back(found == nullptr ? 0 : error_of(*found));
       series.samples.push_back(found == nullptr ? std::vector<float>()
                                                 : digits_of(run->found, record));
       if (found == nullptr) continue;
@@ -147,7 +155,7 @@ std::vector<Measured> all_measured(const Comparison& all) {
   return out;
 }
 
-constexpr double surely = 0.05;
+constexpr double surely = 0.05, worth_telling = 0.01;
 
 bool holds(const Measured& one, const compare::Difference& difference) {
   return one.kind.decides && difference.adjusted < surely &&
@@ -292,8 +300,11 @@ Json verdict_json(const std::vector<Measured>& all, const Comparison& comparison
   for (const Measured& one : all) {
     if (one.kind.decides || (one.kind.group != "speed" && one.kind.group != "memory")) continue;
     for (const auto& [name, difference] : one.against) {
+      const double base =
+          compare::summary_of(one.series.at(comparison.mechanisms.front().name).values).mean;
       if (difference.verdict == compare::Verdict::unknown ||
-          difference.verdict == compare::Verdict::same)
+          difference.verdict == compare::Verdict::same ||
+          std::abs(difference.difference) < worth_telling * std::abs(base))
         continue;
       sentences.push_back(fmt::format("{}: {} is {}.", one.kind.title, name,
                                       compare::words_of(difference, one.kind.unit)));
@@ -301,9 +312,9 @@ Json verdict_json(const std::vector<Measured>& all, const Comparison& comparison
   }
   if (comparisons > 0) {
     sentences.push_back(fmt::format(
-        "{} comparisons were made; a mechanism counts as better or worse where Holm's procedure "
-        "over all of them leaves less than {:.0f} % for chance, and intervals are of 95 %.",
-        comparisons, 100 * surely));
+        "{} comparison{} made; a mechanism counts as better or worse where Holm's procedure over "
+        "all of them leaves less than {:.0f} % for chance, and intervals are of 95 %.",
+        comparisons, comparisons == 1 ? " was" : "s were", 100 * surely));
   }
   return {{"headline", headline_of(all, comparison)},
           {"sentences", sentences},

@@ -84,8 +84,7 @@ void add_run(Comparison& to, Taken run, const std::string& name) {
                              shown(known.state.folder), shown(run.facts.folder)),
                  "leave one of them out");
   }
-  if (std::find(to.seeds.begin(), to.seeds.end(), seed) == to.seeds.end())
-    to.seeds.push_back(seed);
+  if (std::find(to.seeds.begin(), to.seeds.end(), seed) == to.seeds.end()) to.seeds.push_back(seed);
   const auto steps = to_count(run.facts.words.at("steps"));
   to.runs.push_back({{.mechanism = name,
                       .folder = run.facts.folder,

@@ -36,8 +36,8 @@ RunFacts run_facts(const std::string& folder) {
 }
 
 std::vector<std::string> mechanism_names(const std::vector<RunFacts>& runs) {
-  static const std::set<std::string> beside = {"seed", "metric", "data", "workers", "keep",
-                                               "save-every", "evaluate-every", "judge-count"};
+  static const std::set<std::string> beside = {
+      "seed", "metric", "data", "workers", "keep", "save-every", "evaluate-every", "judge-count"};
   const auto word = [](const RunFacts& run, const std::string& flag) {
     const auto found = run.words.find(flag);
     return found == run.words.end() ? std::string() : found->second;

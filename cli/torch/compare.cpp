@@ -81,15 +81,14 @@ class Comparing {
         held_(out_),
         data_(compare_data(plan_, verb, out_)),
         hidden_(verb.common.json || verb.common.quiet),
-        table_(hidden_ ? Show::nothing : Show::progress,
-               std::string(task_of(plan_.task).samples)) {
+        table_(hidden_ ? Show::nothing : Show::progress, std::string(task_of(plan_.task).samples)) {
     take_checkpoints();
     const int cores = verb.common.threads > 0 ? verb.common.threads : cpu_cores();
     const int all = int(plan_.contenders.size() * plan_.seeds.size());
     const int asked = verb.words.count("jobs") > 0 ? int(to_count(verb.words.at("jobs"))) : 0;
     jobs_ = std::max(1, std::min(all, asked > 0 ? asked : verb.common.cuda ? 1 : cores));
-    site_ = {out_,  data_.path, data_.sha256, plan_.steps, std::max(1, cores / jobs_),
-             verb.common.cuda};
+    site_ = {
+        out_, data_.path, data_.sha256, plan_.steps, std::max(1, cores / jobs_), verb.common.cuda};
     const Json before = read_json(out_ + "/spent.json");
     if (before.is_object())
       spent_ = {before.value("seconds", 0.0), before.value("peak_bytes", std::int64_t(0))};
@@ -99,7 +98,6 @@ class Comparing {
     const StopWish stop;
     write_whole(out_ + "/plan.json", json_of(plan_).dump(2) + "\n");
     if (plan_.checkpoints.empty()) {
-      Progress progress("compare", "turns", Show::nothing);
       timing_ = compare_timing(plan_, site_, jobs_, [&](const std::string& what) { say(what); });
       site_.steps = compare_steps(plan_, site_, timing_, jobs_);
     }
@@ -113,8 +111,8 @@ class Comparing {
       }
     }
     if (missing) write("running");
-    const bool whole = work_off(
-        runs_, jobs_, {[&] { write("running"); }, [&] { show(); }}, spent_.peak_bytes);
+    const bool whole =
+        work_off(runs_, jobs_, {[&] { write("running"); }, [&] { show(); }}, spent_.peak_bytes);
     table_.clear();
     if (missing || since(begin_) > 5) keep_spent();
     const Json results = write(whole ? "done" : "running");
@@ -136,8 +134,8 @@ class Comparing {
       }
       const auto sum = data::fingerprint_of(data_path(facts.words.at("data"))).sha256;
       if (sum != data_.sha256) {
-        throw FileError(fmt::format("{} was trained on other data than {}", shown(source),
-                                    shown(data_.path)));
+        throw FileError(
+            fmt::format("{} was trained on other data than {}", shown(source), shown(data_.path)));
       }
       taken_.push_back(facts);
       const auto seed = std::uint64_t(to_count(facts.words.at("seed")));
@@ -149,9 +147,9 @@ class Comparing {
     for (std::size_t i = 0; i < names.size(); ++i) {
       Words words = taken_[i].words;
       if (!seen.insert({names[i], words.at("seed")}).second) {
-        throw Misuse(fmt::format("{} has the flags and the seed of another run",
-                                 shown(taken_[i].folder)),
-                     "leave one of them out");
+        throw Misuse(
+            fmt::format("{} has the flags and the seed of another run", shown(taken_[i].folder)),
+            "leave one of them out");
       }
       std::erase_if(words, [](const auto& word) {
         return word.first != "metric" && word.first != "weighting" && !is_of_mechanism(word.first);
@@ -167,10 +165,9 @@ class Comparing {
   void keep_spent() {
     spent_.seconds += since(begin_);
     begin_ = Clock::now();
-    write_whole(out_ + "/spent.json", Json({{"seconds", spent_.seconds},
-                                            {"peak_bytes", spent_.peak_bytes}})
-                                              .dump() +
-                                          "\n");
+    write_whole(
+        out_ + "/spent.json",
+        Json({{"seconds", spent_.seconds}, {"peak_bytes", spent_.peak_bytes}}).dump() + "\n");
   }
 
   double left() const {
@@ -305,9 +302,9 @@ class Comparing {
     if (!verb_.common.quiet) print_results(results);
     if (!verb_.common.quiet) fmt::print("\n");
     fmt::print("{} runs{}, {} steps each; {} in all, {} of memory at most\n", runs_.size(),
-               failed > 0   ? fmt::format(", {} failed", failed)
+               failed > 0 ? fmt::format(", {} failed", failed)
                : !missing ? ", all there already"
-                            : "",
+                          : "",
                site_.steps, duration_text(spent_.seconds),
                bytes_text(std::size_t(spent_.peak_bytes)));
     fmt::print("page: {}/report.html\n", out_);
@@ -333,6 +330,14 @@ class Comparing {
 
 }  // namespace
 
-int run_torch(const Compare& verb) { return Comparing(verb).go(); }
+int run_torch(const Compare& verb) {
+  Comparing comparing(verb);
+  try {
+    return comparing.go();
+  } catch (const Stopped&) {
+    if (!verb.common.json) fmt::print("stopped; the same command goes on\n");
+    return 0;
+  }
+}
 
 }  // namespace foci::cli

@@ -47,6 +47,9 @@ class StopWish {
   void (*before_[2])(int) = {};
 };
 
+/// Thrown where a wish to stop is met before any run goes on.
+struct Stopped {};
+
 /// The state of a run whose steps are all there.
 void tell_done(CompareRun& run);
 

@@ -94,7 +94,7 @@ Rate timed(const ComparePlan& plan, const CompareSite& site, const Contender& co
       throw Error(fmt::format("{} cannot be trained: {}", contender.name,
                               last_line(folders[i] + "/log.txt")));
     }
-    if (StopWish::wished()) throw Error("stopped; the same command goes on");
+    if (StopWish::wished()) throw Stopped{};
     if (std::chrono::duration<double>(Clock::now() - begin).count() > patience)
       throw Error(fmt::format("{} took no step in {:.0f} s", contender.name, patience));
   }

@@ -140,8 +140,8 @@ std::string_view name_of(Verdict verdict) {
 
 Difference difference_of(const Series& ours, const Series& baseline, const Judging& how) {
   const Pairs pairs = pairs_of(ours, baseline);
-  Difference found{.seeds = int(pairs.differences.size()), .difference = nan, .low = nan,
-                   .high = nan};
+  Difference found{
+      .seeds = int(pairs.differences.size()), .difference = nan, .low = nan, .high = nan};
   if (found.seeds == 0) return found;
   found.difference = mean_of(pairs.differences);
   if (found.seeds < 2) return found;
@@ -157,8 +157,8 @@ Difference difference_of(const Series& ours, const Series& baseline, const Judgi
   if (found.seeds >= bootstrap_seeds) bootstrap(found, pairs, how);
   found.verdict = verdict_of(found, how.better);
   if (found.seeds < least_seeds) return found;
-  found.p = error > 0 ? student_tail(found.difference / error, freedom)
-                      : double(found.difference == 0);
+  found.p =
+      error > 0 ? student_tail(found.difference / error, freedom) : double(found.difference == 0);
   return found;
 }
 
@@ -181,14 +181,14 @@ std::string words_of(const Difference& found, std::string_view unit) {
   }
   if (found.verdict == Verdict::same) return "no difference shown";
   const double scale = unit == "share" ? 100 : 1;
-  const std::string_view direction = found.verdict == Verdict::better    ? "better"
-                                     : found.verdict == Verdict::worse   ? "worse"
-                                     : found.difference > 0              ? "higher"
-                                                                         : "lower";
+  const std::string_view direction = found.verdict == Verdict::better  ? "better"
+                                     : found.verdict == Verdict::worse ? "worse"
+                                     : found.difference > 0            ? "higher"
+                                                                       : "lower";
   const double half = scale * found.half();
-  return fmt::format("{} by {} ± {}{}{}", direction, rounded(scale * std::abs(found.difference), half),
-                     rounded(half, half), unit.empty() ? "" : " ",
-                     unit == "share" ? "points" : unit);
+  return fmt::format("{} by {} ± {}{}{}", direction,
+                     rounded(scale * std::abs(found.difference), half), rounded(half, half),
+                     unit.empty() ? "" : " ", unit == "share" ? "points" : unit);
 }
 
 }  // namespace foci::compare

@@ -121,6 +121,18 @@ TEST(Compare, WritesWhatItMeasured) {
   ASSERT_EQ(robust.size(), 2u);  // after the first attack, and after all
   EXPECT_EQ(robust[0].at("eps"), json({0, 1, 2}));
   EXPECT_EQ(robust[0].at("unit"), "/255");
+  ASSERT_EQ(results.at("layers")[0].at("name"), "concentration");
+  EXPECT_EQ(results.at("layers")[0].at("values").at("dot")[0].size(), 2u);  // of two layers
+  ASSERT_EQ(results.at("maps").size(), 3u);
+  EXPECT_EQ(results.at("maps")[0].at("tokens"), 5);
+  const json& weights = results.at("maps")[0].at("weights");
+  EXPECT_EQ(weights.at("layer-change").at("data").get<std::string>().size(), 136u);  // 2*2*5*5
+  EXPECT_EQ(weights.size(), 2u);
+  EXPECT_EQ(results.at("ellipses").size(), 4u);
+  for (const json& figure : results.at("figures"))
+    EXPECT_TRUE(fs::exists(whole() + "/" + figure.at("file").get<std::string>())) << figure;
+  EXPECT_GT(results.at("figures").size(), 6u);
+  EXPECT_NE(read(whole() + "/report.html").find("<!doctype html"), std::string::npos);
   EXPECT_EQ(results.at("curves").at("corruptions").size(), 2u);
 }
 
@@ -162,8 +174,8 @@ TEST(Compare, AChangedPlanRedoesWhatChanged) {
   EXPECT_TRUE(kept("/stages/") && kept("/checkpoints/") && kept("/right-eval.json"));
   EXPECT_FALSE(kept("/right-corrupt.json"));
   // One more mechanism: a run for each seed of it, and no other.
-  const Ran third = call(small(out) +
-                         Words{"--corrupt-samples", "16", "--mechanisms", "dot,layer-change,flat"});
+  const Ran third =
+      call(small(out) + Words{"--corrupt-samples", "16", "--mechanisms", "dot,layer-change,flat"});
   ASSERT_EQ(third.status, 0) << third.err;
   EXPECT_EQ(results_of(out).at("runs").size(), 6u);
   EXPECT_TRUE(kept("/stages/") && kept("/checkpoints/"));
@@ -208,8 +220,7 @@ TEST(Compare, AFailedRunIsNamedAndTheOthersGoOn) {
   // A file where the folder of one run's checkpoints would be.
   const Ran plan = call(small(out) + Words{"--steps", "3", "--mechanisms", "dot", "--seeds", "1"});
   ASSERT_EQ(plan.status, 0) << plan.err;
-  const std::string run = out + "/" +
-                          results_of(out).at("runs")[0].at("folder").get<std::string>();
+  const std::string run = out + "/" + results_of(out).at("runs")[0].at("folder").get<std::string>();
   fs::remove_all(run);
   fs::create_directories(run);
   write(run + "/checkpoints", "in the way");
@@ -227,7 +238,7 @@ TEST(Compare, AFailedRunIsNamedAndTheOthersGoOn) {
 TEST(Compare, TwoInOneFolderAreRefused) {
   const std::string out = folder().file("locked");
   const pid_t child = start(small(out) + Words{"--steps", "4000"}, "first");
-  for (int i = 0; i < 500 && !fs::exists(out + "/timing.json"); ++i) ::usleep(10000);
+  for (int i = 0; i < 9000 && !fs::exists(out + "/results.json"); ++i) ::usleep(10000);
   const Ran ran = call(small(out));
   EXPECT_EQ(ran.status, 1);
   EXPECT_EQ(ran.err, "foci: " + out + ": another foci compare is at work in it\n");
@@ -335,7 +346,8 @@ TEST(Compare, SaysWhatIsWrong) {
   const std::string odd = folder().file("odd.json");
   write(odd, R"({"seedz": 3})");
   const std::vector<Refused> all = {
-      {{"--mechanisms", "dot,layer-chnage"}, 2,
+      {{"--mechanisms", "dot,layer-chnage"},
+       2,
        "--mechanisms does not know 'layer-chnage'; did you mean layer-change?"},
       {{"--mechanisms", "dot,dot"}, 2, "--mechanisms names dot twice"},
       {{"--mechanisms", "dot:ridge=a"}, 2, "--ridge 'a' is not a finite number"},
@@ -343,7 +355,8 @@ TEST(Compare, SaysWhatIsWrong) {
       {{"--seeds", "0"}, 2, "--seeds 0 compares nothing; it needs 1 or more"},
       {{"--task", "imag"}, 2, "--task does not know 'imag'; did you mean image?"},
       {{"--task", "text"}, 2, "compare --task text needs --data"},
-      {{"--data", "fashion-minst"}, 2,
+      {{"--data", "fashion-minst"},
+       2,
        "--data 'fashion-minst' is no folder and no known set; did you mean fashion-mnist?"},
       {{"--attack", "apgd-c"}, 2, "--attack does not know 'apgd-c'; did you mean apgd-ce?"},
       {{"--corruptions", "fogg"}, 2, "--corruptions does not know 'fogg' for --task image; did yo"},
