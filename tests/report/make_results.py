@@ -62,7 +62,8 @@ def against(values, base, better):
             verdict = "different"
     words = {"same": "no difference shown"}.get(verdict, verdict)
     return {"difference": rounded(difference), "low": rounded(low), "high": rounded(high),
-            "seeds": len(pairs), "verdict": verdict, "words": words}
+            "seeds": len(pairs), "verdict": verdict, "words": words, "p": 0.03, "p_holm": 0.24,
+            "holds": False}
 
 
 def measures(draw, names, seeds, missing):
@@ -78,6 +79,7 @@ def measures(draw, names, seeds, missing):
         made.append({
             "name": name, "title": title, "group": group, "unit": unit, "better": better,
             "about": f"{title} of every model on the same samples.", "n": 10000, "values": values,
+            "decides": group in ("accuracy", "robustness", "corruption"),
             "mean": {m: rounded(mean(v)) for m, v in values.items()},
             "deviation": {m: rounded(deviation(v)) for m, v in values.items()},
             "against": {m: against(v, base, better) for m, v in values.items() if m != names[0]},
@@ -94,6 +96,15 @@ def spread(draw, names, seeds, missing, points, value, noise):
                  for seed in range(seeds)] for j in range(points)]
         values[name], means[name] = rows, [rounded(mean(row)) for row in rows]
     return {"mean": means, "values": values}
+
+
+def by_seed(curve, seeds):
+    """Values as a list of points for each seed, null where there are none."""
+    turned = {}
+    for name, rows in curve["values"].items():
+        lists = [[row[seed] for row in rows] for seed in range(seeds)]
+        turned[name] = [None if None in points else points for points in lists]
+    return {**curve, "values": turned}
 
 
 def curves(draw, names, seeds, missing):
@@ -149,7 +160,8 @@ def ellipses(draw, names):
     metrics = [[[1, 0], [0, 1]], [[0.6, 0], [0, 0.6]], [[0.9, 0], [0, 0.4]], [[1, 0], [0, 0.15]],
                [[1.4, -0.6], [-0.6, 0.8]]]
     made = []
-    for name, metric in zip(names, metrics):
+    for layer, name, metric in ((1 + i // len(names), name, metric)
+                                for i, (name, metric) in enumerate(2 * list(zip(names, metrics)))):
         keys = [[rounded(draw.gauss(0, 1)), rounded(draw.gauss(0, 0.5))] for _ in range(30)]
         (a, b), (_, d) = metric
         if name == "key-covariance":
@@ -157,7 +169,7 @@ def ellipses(draw, names):
                       for x, y in ((x - 0.5, y - 0.3) for x, y in keys)]
         else:
             scores = [math.exp(2 * (a * 0.5 * x + d * 0.3 * y)) for x, y in keys]
-        made.append({"mechanism": name, "layer": 1, "head": 0, "axes": [3, 11], "keys": keys,
+        made.append({"mechanism": name, "layer": layer, "head": 0, "axes": [3, 11], "keys": keys,
                      "query": [0.5, 0.3], "metric": metric,
                      "weights": [rounded(s / sum(scores)) for s in scores]})
     return made
@@ -186,7 +198,7 @@ def results(seeds, state):
     missing = {(name, seed) for name in names[3:] for seed in range(seeds)} \
         if state == "running" else {("key-covariance", seeds - 1)} if state == "failed" else set()
     layers = [{"name": name, "title": title, "better": "neither",
-               **spread(draw, names, seeds, missing, LAYERS, value, 0.01)}
+               **by_seed(spread(draw, names, seeds, missing, LAYERS, value, 0.01), seeds)}
               for name, title, value in [
                   ("concentration", "Concentration by layer",
                    lambda i, j: 0.85 - 0.12 * j + 0.03 * i),

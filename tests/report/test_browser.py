@@ -231,6 +231,14 @@ def test_the_severity_is_chosen(page):
     assert len(mean) == len(worst) == 5 and all(a > b for a, b in zip(mean, worst))
 
 
+def test_the_layer_of_the_ellipses_is_chosen(page):
+    shapes = "return document.querySelector('#ellipses .panels').innerHTML"
+    first = page.run(shapes)
+    page.choose("#ellipse-place", "1 0")
+    assert page.run(shapes) != first and len(page.all("svg.plane")) == 5
+    assert "layer 1, head 0" in page.text("#ellipses .panels")
+
+
 def test_maps_follow_keys_clicks_and_choices(page):
     picture = "return document.querySelector('#map-1').toDataURL()"
     query = "return Number(document.querySelector('#map-query').value)"

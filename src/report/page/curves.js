@@ -2,6 +2,11 @@
 
 const namesOf = (map) => new Set(map.keys());
 const percent = (value) => (value === null ? dash : `${fixed(100 * value, 1)} %`);
+const ticksOf = (unit) => (value, index, ticks) => axisText(value, unit, ticks);
+const ticksAt = (places) => ({
+  type: 'linear',
+  afterBuildTicks: (scale) => { scale.ticks = places.map((value) => ({ value })); },
+});
 const seedNames = () => results.seeds.map((seed) => `seed ${seed}`);
 
 /// One measure: a row a mechanism, its seeds as rings, their mean with one standard deviation.
@@ -39,7 +44,7 @@ function stripFigure(measure) {
         interaction: { mode: 'index', axis: 'y', intersect: false },
         scales: {
           x: axis('', { grace: '12%', ...rangeOf(measure, there),
-            ticks: { maxTicksLimit: 5, callback: (value) => axisText(value, measure.unit) } }),
+            ticks: { maxTicksLimit: 5, callback: ticksOf(measure.unit) } }),
           y: axis('', { offset: true, ticks: { autoSkip: false } }),
         },
         plugins: { tooltip: { callbacks: {
@@ -54,7 +59,8 @@ function stripFigure(measure) {
   return figure({
     id: `measure-${slug(measure.name)}`,
     title: titleOf(measure),
-    about: [measure.about, betterText[measure.better] || '']
+    about: [measure.about, betterText[measure.better] || '',
+      measure.decides ? 'the verdict rests on it' : '']
       .map((text) => sentence(text, '')).filter(Boolean).join(' '),
     height: 64 + 42 * Math.max(1, rows().length),
     config,
@@ -103,6 +109,13 @@ function pointsTable(caption, first, points, means, values, text) {
   ]));
 }
 
+/// Whiskers must fit too.
+function reachOf(values) {
+  const all = [...values].filter(([name]) => !hidden.has(name)).flatMap(([, rows]) => rows.flat())
+    .filter((value) => value !== null);
+  return all.length === 0 ? {} : { suggestedMin: Math.min(...all), suggestedMax: Math.max(...all) };
+}
+
 function lineFigure(parts) {
   const names = namesOf(parts.mean);
   return figure({
@@ -122,11 +135,9 @@ function lineFigure(parts) {
       options: {
         interaction: { mode: 'index', intersect: false },
         scales: {
-          x: axis(parts.x, parts.at ? { type: 'linear', afterBuildTicks: (scale) => {
-            scale.ticks = parts.at.map((value) => ({ value }));
-          } } : {}),
-          y: axis(parts.y, { ...parts.range,
-            ticks: { maxTicksLimit: 7, callback: (value) => axisText(value, parts.unit) } }),
+          x: axis(parts.x, parts.at ? ticksAt(parts.at) : { offset: true }),
+          y: axis(parts.y, { ...reachOf(parts.values), ...parts.range,
+            ticks: { maxTicksLimit: 7, callback: ticksOf(parts.unit) } }),
         },
         plugins: { tooltip: { callbacks: {
           title: (items) => (items[0] ? `${parts.x} ${parts.points[items[0].dataIndex]}` : ''),
@@ -192,13 +203,16 @@ function corruptionFigure() {
   if (severity !== 'mean' && !severities.includes(Number(severity))) severity = 'mean';
   const names = new Set(curves.flatMap((curve) => [...curve.mean.keys()]));
   const found = (name) => curves.map((curve) => corruptionOf(curve, name));
+  const unit = curves[0].unit;
+  const title = unit === 'share' ? 'Accuracy on corrupted data' : 'On corrupted data';
+  const text = (value) => valueText(value, unit);
   const options = [['mean', 'mean of all'],
     ...severities.map((value) => [String(value), String(value)])];
   return figure({
     id: 'corruptions',
     wide: true,
-    title: 'Accuracy on corrupted data',
-    about: [severities.length === 1 ? `Severity ${severities[0]}.` : '',
+    title,
+    about: [severities.length === 1 && severities[0] > 0 ? `Severity ${severities[0]}.` : '',
       spreadAbout().replace('Lines', 'Bars')].filter(Boolean).join(' '),
     names,
     height: 300,
@@ -222,18 +236,20 @@ function corruptionFigure() {
         interaction: { mode: 'index', intersect: false },
         scales: {
           x: axis('', { ticks: { maxRotation: 60 } }),
-          y: axis('right', { min: 0, ticks: { callback: (value) => axisText(value, 'share') } }),
+          y: axis(unit === 'share' ? 'right' : '', {
+            min: 0, ticks: { callback: ticksOf(unit) },
+          }),
         },
         plugins: { tooltip: { callbacks: {
-          label: (item) => ` ${item.dataset.label}: ${percent(item.parsed.y)}`,
+          label: (item) => ` ${item.dataset.label}: ${text(item.parsed.y)}`,
         } } },
       },
     }),
     table: () => {
       const mean = new Map([...names].map((name) => [name, found(name).map((p) => p.mean)]));
       const values = new Map([...names].map((name) => [name, found(name).map((p) => p.seeds)]));
-      return pointsTable('Accuracy on corrupted data', 'Corruption',
-        curves.map((curve) => plainName(curve.name)), mean, values, percent);
+      return pointsTable(title, 'Corruption', curves.map((curve) => plainName(curve.name)), mean,
+        values, text);
     },
   });
 }
@@ -286,7 +302,7 @@ function trainingFigure() {
         interaction: { mode: 'nearest', axis: 'x', intersect: false },
         scales: {
           x: axis('step', { type: 'linear', min: 0 }),
-          y: axis('loss', { ticks: { callback: (value) => digits(value) } }),
+          y: axis('loss', { ticks: { callback: ticksOf('') } }),
         },
         plugins: { tooltip: { callbacks: {
           title: (items) => (items[0] ? `step ${items[0].parsed.x}` : ''),
@@ -314,7 +330,7 @@ function groupSection(id, title, about, kinds, more = [], most = Infinity) {
 
 const layersNamed = (pattern) =>
   results.layers.filter((layer) => pattern.test(layer.name)).map(layerFigure);
-const collapses = /cosine|rank|collapse|oversmooth|similar/;
+const collapses = /cosine|rank|collapse|oversmooth|similar|high_low/;
 
 function groupSections() {
   const rest = results.measures.map((measure) => measure.group)
@@ -326,7 +342,7 @@ function groupSections() {
     groupSection('robustness', 'Robustness', 'How much stays right when somebody changes the ' +
       'input on purpose. An attack gives an upper bound: a stronger one may find more.',
       ['robustness'], curves.robustness.map(robustnessFigure), 2),
-    groupSection('corruption', 'Corruptions', 'How much stays right when noise, blur, weather ' +
+    groupSection('corruption', 'Corruptions', 'How well it does when noise, blur, weather ' +
       'and compression harm the input.', ['corruption'],
       curves.corruptions.length > 0 ? [corruptionFigure()] : [], 1),
     groupSection('concentration', 'Concentration', 'Concentration is 1 when a row spreads evenly ' +

@@ -51,11 +51,12 @@ function tokenText(map, token) {
 
 function pictureOf(map) {
   const bytes = bytesOf(map.pixels);
-  const picture = h('canvas', { width: map.side, height: map.side });
-  if (map.side === 0 || bytes.length < map.side * map.side * map.channels) return null;
+  const count = map.side * map.height;
+  if (count === 0 || bytes.length < count * map.channels) return null;
+  const picture = h('canvas', { width: map.side, height: map.height });
   const pen = picture.getContext('2d');
-  const data = pen.createImageData(map.side, map.side);
-  for (let i = 0; i < map.side * map.side; ++i) {
+  const data = pen.createImageData(map.side, map.height);
+  for (let i = 0; i < count; ++i) {
     for (let c = 0; c < 3; ++c) {
       data.data[4 * i + c] = bytes[i * map.channels + (map.channels === 1 ? 0 : c)];
     }

@@ -100,7 +100,6 @@ function planeOf(what) {
 }
 
 function ellipsePanel(ellipse) {
-  if (ellipse.keys.length === 0) return null;
   const mechanism = results.mechanisms.find((m) => m.name === ellipse.mechanism);
   const words = mechanism ? mechanism.words : {};
   const full = /covariance|full|given/.test(ellipse.mechanism);
@@ -122,12 +121,25 @@ function ellipsePanel(ellipse) {
       ellipse.metric.map((row) => row.map((x) => digits(x)).join(' ')).join(' | ')}` : ''));
 }
 
+let ellipsePlace = null;  // the layer and head that are shown, "1 0"
+
+const placeOf = (ellipse) => `${ellipse.layer ?? 0} ${ellipse.head ?? 0}`;
+
 function ellipsesSection() {
-  const there = results.ellipses.filter((ellipse) => !hidden.has(ellipse.mechanism))
-    .map(ellipsePanel).filter(Boolean);
-  if (there.length === 0) return null;
+  const drawable = results.ellipses.filter((ellipse) => ellipse.keys.length > 0);
+  if (drawable.length === 0) return null;
+  const places = [...new Set(drawable.map(placeOf))];
+  if (!places.includes(ellipsePlace)) ellipsePlace = places[Math.floor(places.length / 2)];
+  const names = places.map((name) => [name, `layer ${name.replace(' ', ', head ')}`]);
+  const control = places.length < 2 ? null : h('div', { class: 'controls' }, labelled('Shown',
+    select('ellipse-place', names, ellipsePlace, (value) => {
+      ellipsePlace = value;
+      render();
+    })));
   return sectionOf('ellipses', 'What is near',
     'Keys of one head in two of its coordinates. The area of a disc is the weight its key gets ' +
     'from the query at the cross; the lines join points of equal score under the metric in ' +
-    'these two coordinates.', h('div', { class: 'panels' }, there));
+    'these two coordinates.', control, h('div', { class: 'panels' }, drawable
+      .filter((ellipse) => placeOf(ellipse) === ellipsePlace && !hidden.has(ellipse.mechanism))
+      .map(ellipsePanel)));
 }

@@ -8,7 +8,6 @@ const asText = (value) => (typeof value === 'string' ? value : '');
 const asNumber = (value) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
 const asNumbers = (value) => asList(value).map(asNumber);
 const hasOwn = (record, name) => Object.prototype.hasOwnProperty.call(record, name);
-const of = (record, name) => (hasOwn(record, name) ? record[name] : undefined);
 
 /// A record of mechanisms, each value read by `read`; a Map, so that no name is special.
 function byMechanism(value, read) {
@@ -24,6 +23,8 @@ function readAgainst(value) {
     seeds: asNumber(record.seeds),
     verdict: asText(record.verdict),
     words: asText(record.words),
+    p: asNumber(record.p),
+    pHolm: asNumber(record.p_holm),
   };
 }
 
@@ -43,6 +44,7 @@ function readMeasure(record) {
     better: asText(record.better),
     about: asText(record.about),
     key: record.key === true,
+    decides: record.decides === true,
     n: asNumber(record.n),
     values: byMechanism(record.values, asNumbers),
     mean: byMechanism(record.mean, asNumber),
@@ -75,11 +77,19 @@ function readCurves(value) {
     })),
     corruptions: asList(curves.corruptions).map(asRecord).map((curve) => ({
       name: asText(curve.name),
+      unit: hasOwn(curve, 'unit') ? asText(curve.unit) : 'share',
       severity: asNumbers(curve.severity),
       mean: byMechanism(curve.mean, asNumbers),
       values: byMechanism(curve.values, (rows) => asList(rows).map(asNumbers)),
     })),
   };
+}
+
+/// A list by layer for each seed, or null where a run is not done, as a list by seed for each layer.
+function turned(value) {
+  const seeds = asList(value).map(asNumbers);
+  const layers = Math.max(0, ...seeds.map((list) => list.length));
+  return Array.from({ length: layers }, (_, i) => seeds.map((list) => list[i] ?? null));
 }
 
 function readRun(record) {
@@ -102,6 +112,7 @@ function readMap(record) {
     image: asNumber(record.image),
     label: asText(record.label),
     side: asNumber(record.side) || 0,
+    height: asNumber(record.height) || asNumber(record.side) || 0,
     channels: asNumber(record.channels) || 1,
     pixels: asText(record.pixels),
     tokens: asNumber(record.tokens) || 0,
@@ -182,7 +193,7 @@ function readResults(raw) {
       title: asText(layer.title) || asText(layer.name),
       about: asText(layer.about),
       mean: byMechanism(layer.mean, asNumbers),
-      values: byMechanism(layer.values, (rows) => asList(rows).map(asNumbers)),
+      values: byMechanism(layer.values, turned),
     })),
     maps: asList(all.maps).map(asRecord).map(readMap),
     ellipses: asList(all.ellipses).map(asRecord).map(readEllipse),

@@ -68,7 +68,9 @@ function againstText(against, unit) {
     : `, 95 % interval ${signed(spreadText(against.low, unit), against.low)} to ` +
       `${signed(spreadText(against.high, unit), against.high)}`;
   const seeds = against.seeds === null ? '' : `, ${against.seeds} ${plural(against.seeds, 'seed')}`;
-  return `difference ${differenceText(against.difference, unit)}${interval}${seeds}`;
+  const holm = against.pHolm === null ? '' : ` (${digits(against.pHolm, 2)} after Holm)`;
+  const chance = against.p === null ? '' : `, p ${digits(against.p, 2)}${holm}`;
+  return `difference ${differenceText(against.difference, unit)}${interval}${seeds}${chance}`;
 }
 
 const plural = (count, word) => (count === 1 ? word : `${word}s`);
@@ -111,10 +113,14 @@ const unitName = (unit) => (['share', 'bytes', 'seconds', 's', '1'].includes(uni
 const titleOf = (measure) =>
   [measure.title, unitName(measure.unit)].filter(Boolean).join(', ');
 
-/// Shares as percents on an axis.
-const axisText = (value, unit) =>
-  (unit === 'share' ? `${digits(100 * value, 4)} %`
-    : ['bytes', 'seconds', 's'].includes(unit) ? valueText(value, unit) : digits(value, 4));
+/// A tick of an axis, with the decimals that tell it from the next; shares as percents.
+function axisText(value, unit, ticks) {
+  if (['bytes', 'seconds', 's'].includes(unit)) return valueText(value, unit);
+  const factor = unit === 'share' ? 100 : 1;
+  const step = ticks && ticks.length > 1 ? factor * Math.abs(ticks[1].value - ticks[0].value) : 1;
+  const places = Math.max(0, Math.min(8, -Math.floor(Math.log10(step) + 1e-9)));
+  return `${fixed(factor * value, places)}${unit === 'share' ? ' %' : ''}`;
+}
 
 /// RFC 4180; a text that a spreadsheet would run as a formula gets an apostrophe before it.
 function csvCell(value) {
