@@ -266,7 +266,7 @@ function layerFigure(layer) {
     x: 'layer',
     y: '',
     range: {},
-    text: (value) => (value === null ? dash : digits(value)),
+    text: (value) => (value === null ? dash : digits(value, 5)),
   });
 }
 

@@ -85,7 +85,7 @@ function readCurves(value) {
   };
 }
 
-/// A list by layer for each seed, or null where a run is not done, as a list by seed for each layer.
+/// A list by layer for each seed, null where a run is not done, becomes one by seed for each layer.
 function turned(value) {
   const seeds = asList(value).map(asNumbers);
   const layers = Math.max(0, ...seeds.map((list) => list.length));
