@@ -335,15 +335,16 @@ const collapses = /cosine|rank|collapse|oversmooth|similar|high_low/;
 function groupSections() {
   const rest = results.measures.map((measure) => measure.group)
     .filter((group) => !groups.includes(group));
+  const isAccuracy = results.measures.some((m) => m.group === 'accuracy' && m.unit === 'share');
   const curves = results.curves;
   return [
-    groupSection('accuracy', 'Accuracy', 'Rings are single seeds; the filled mark is their mean, ' +
+    groupSection('accuracy', isAccuracy ? 'Accuracy' : 'How well it does', 'Rings are single seeds; the filled mark is their mean, ' +
       'its whiskers one standard deviation.', ['accuracy']),
     groupSection('robustness', 'Robustness', 'How much stays right when somebody changes the ' +
       'input on purpose. An attack gives an upper bound: a stronger one may find more.',
       ['robustness'], curves.robustness.map(robustnessFigure), 2),
-    groupSection('corruption', 'Corruptions', 'How well it does when noise, blur, weather ' +
-      'and compression harm the input.', ['corruption'],
+    groupSection('corruption', 'Corruptions', 'How well it does on data that is harmed, though ' +
+      'by nobody: noise, blur and weather, exchanged words, spikes in a series.', ['corruption'],
       curves.corruptions.length > 0 ? [corruptionFigure()] : [], 1),
     groupSection('concentration', 'Concentration', 'Concentration is 1 when a row spreads evenly ' +
       'over its keys and 1/√n when one of n takes all. It is neither good nor bad by itself.',

@@ -1,14 +1,6 @@
 // Puts the page together, again when something is toggled, and when served, whenever results.json
 // has changed.
 
-const sections = [
-  ['answer', 'Answer'], ['accuracy', 'Accuracy'], ['robustness', 'Robustness'],
-  ['corruption', 'Corruptions'], ['concentration', 'Concentration'], ['collapse', 'Collapse'],
-  ['other', 'Other measures'], ['maps', 'Where it looks'], ['ellipses', 'What is near'],
-  ['explorer', 'Explorer'], ['cost', 'Speed and memory'], ['training', 'Training'],
-  ['configuration', 'Configuration'], ['take', 'Reproduce'],
-];
-
 function toggle(name) {
   if (hidden.has(name)) hidden.delete(name);
   else hidden.add(name);
@@ -31,10 +23,11 @@ function bar() {
   ];
 }
 
-function contents(there) {
+function contents(parts) {
+  const titles = parts.map((part) => [part.id, part.querySelector('h2')])
+    .filter(([, title]) => title);
   return h('nav', { 'aria-label': 'Parts of this page', class: 'contents' }, h('ol', {},
-    sections.filter(([id]) => there.has(id) && id !== 'answer').map(([id, title]) =>
-      h('li', {}, h('a', { href: `#${id}` }, title)))));
+    titles.map(([id, title]) => h('li', {}, h('a', { href: `#${id}` }, title.textContent)))));
 }
 
 function render() {
@@ -48,8 +41,7 @@ function render() {
       kept || explorerSection(), costSection(), trainingSection(), configurationSection(),
       takeSection(),
     ].filter(Boolean);
-    const there = new Set(parts.map((part) => part.id));
-    parts.splice(1, 0, contents(there));
+    parts.splice(1, 0, contents(parts));
     document.getElementById('content').replaceChildren(...parts);
   });
 }
