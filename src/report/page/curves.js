@@ -338,8 +338,8 @@ function groupSections() {
   const isAccuracy = results.measures.some((m) => m.group === 'accuracy' && m.unit === 'share');
   const curves = results.curves;
   return [
-    groupSection('accuracy', isAccuracy ? 'Accuracy' : 'How well it does', 'Rings are single seeds; the filled mark is their mean, ' +
-      'its whiskers one standard deviation.', ['accuracy']),
+    groupSection('accuracy', isAccuracy ? 'Accuracy' : 'How well it does', 'Rings are single ' +
+      'seeds; the filled mark is their mean, its whiskers one standard deviation.', ['accuracy']),
     groupSection('robustness', 'Robustness', 'How much stays right when somebody changes the ' +
       'input on purpose. An attack gives an upper bound: a stronger one may find more.',
       ['robustness'], curves.robustness.map(robustnessFigure), 2),
