@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rows of weights as plain numbers, of a head, of the mean of all, and under dot.
 #include "cli/torch/attention_view.hpp"
 
 #include <foci/error.hpp>

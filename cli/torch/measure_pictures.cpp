@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Which pictures a subject has, what stands above them, and the files they become.
 #include "cli/torch/measure_pictures.hpp"
 
 #include "cli/mechanism.hpp"

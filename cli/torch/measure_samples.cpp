@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Samples by task: images are prepared as for judging, text is spelled token by token.
 #include "cli/torch/measure_samples.hpp"
 
 #include "cli/misuse.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Ticks, legends and titles, and the words for what cannot be drawn.
 #include "report/axes.hpp"
 
 #include <foci/error.hpp>

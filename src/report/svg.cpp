@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The style of both schemes, shapes as elements, and text that no token can break.
 #include "report/svg.hpp"
 
 #include "data/decode.hpp"

@@ -2,6 +2,7 @@
 # pictures: what is drawn of numbers. `foci measure --pictures` is tested where commands run over
 # runs that were trained.
 foci_test(report/pictures_test.cpp LIBRARIES foci_data_inside)
+target_sources(report_pictures_test PRIVATE report/maps_test.cpp)
 if(TARGET train_command_test)
   target_sources(train_command_test PRIVATE report/command_test.cpp)
 endif()
