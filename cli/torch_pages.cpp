@@ -120,10 +120,8 @@ VerbPage measure_page() {
       "Says whether attention concentrates, whether tokens collapse, and whether the metric is "
       "well, layer by layer.",
       {{"a run, its tables", "foci measure runs/a"},
-       {"two runs side by side, each head for itself",
-        "foci measure runs/a --beside runs/dot --per head"},
-       {"what one query looks at, as pictures",
-        "foci measure runs/a --pictures out --sample 7 --query 24"},
+       {"two runs side by side, and pictures of what one query looks at",
+        "foci measure runs/a --beside runs/dot --pictures out --sample 7 --query 24"},
        {"others' weights under another metric",
         "foci measure stories260K.bin --text story.txt --metric layer-change"},
        {"the tensors of one call, for a program",
