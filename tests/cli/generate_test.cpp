@@ -165,14 +165,19 @@ TEST(Generate, ModelsAreMeasuredOverAText) {
   EXPECT_FALSE(layer.contains("metric"));
   const auto other = measured({"--metric", "random", "--tokenizer", folder().file("tok263.bin")});
   EXPECT_EQ(other.at("layers").at(0).at("metric").at("most"), 1);
+  const std::string drawn = folder().file("drawn");
+  measured({"--pictures", drawn, "--sample", "1"});
+  EXPECT_NE(read(drawn + "/tokens.svg").find(">b</text>"), std::string::npos);
+  EXPECT_NE(read(drawn + "/text.svg").find(">a</text>"), std::string::npos);
   const Ran missing = run_foci({"measure", model, "--text", "nowhere"});
   EXPECT_EQ(missing.status, 1);
   EXPECT_NE(missing.err.find("nowhere: is not there, or empty"), std::string::npos) << missing.err;
   const std::string gpt2 = made_gpt2();
   add_pairs(gpt2);
-  const Ran ran = run_foci({"measure", gpt2, "--text", text});
+  const Ran ran = run_foci({"measure", gpt2, "--text", text, "--pictures", drawn + "2"});
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_NE(ran.out.find("tokens after"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find(drawn + "2/tokens.svg"), std::string::npos) << ran.out;
 }
 
 }  // namespace
