@@ -138,6 +138,13 @@ void draw_runs(const Folder& folder, const Json& runs) {
                .y = {.name = "concentration S", .to = 1}});
 }
 
+/// The metric, and its form where that is not the usual one.
+std::string name_of(const Json& picture) {
+  const std::string metric = picture.at("metric");
+  const bool distance = picture.at("planes").back().at("form") == "distance";
+  return distance && metric != "key-covariance" ? metric + ", distance" : metric;
+}
+
 report::HeatRow heat_row(const Json& pictures, const std::string& sample) {
   report::HeatRow row{.name = sample};
   for (const Json& picture : pictures) {
@@ -149,7 +156,7 @@ report::HeatRow heat_row(const Json& pictures, const std::string& sample) {
     if (heat.contains("query")) row.query = report::Cell{heat.at("query")[0], heat.at("query")[1]};
     for (const Json& one : heat.at("heats")) {
       if (one.at("name") != picture.at("metric")) continue;
-      row.heats.push_back({.name = one.at("name"),
+      row.heats.push_back({.name = name_of(picture),
                            .rows = heat.at("rows"),
                            .columns = heat.at("columns"),
                            .weights = one.at("weights")});
@@ -193,10 +200,11 @@ void draw_pictures(const Folder& folder, const Json& pictures) {
           "The keys of one query in the plane that its metric sees most of, for each "
           "mechanism; discs are weights, curves join points of one score."};
   for (const Json& picture : pictures) {
-    if (picture.at("sample") != samples[0] || planes.planes.size() == 3) continue;
-    const std::string metric = picture.at("metric");
-    if (metric != "dot" && metric != "layer-change" && metric != "key-covariance") continue;
-    planes.planes.push_back(plane_in(picture.at("planes").back(), metric));
+    const std::string name = name_of(picture);
+    const bool chosen =
+        name == "dot" || name == "layer-change, distance" || name == "key-covariance";
+    if (picture.at("sample") == samples[0] && chosen)
+      planes.planes.push_back(plane_in(picture.at("planes").back(), name));
   }
   if (!planes.planes.empty()) folder.write("ellipse.svg", report::draw(planes));
 }

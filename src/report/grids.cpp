@@ -56,8 +56,9 @@ std::vector<Box> boxes_of(const GridSheet& sheet, double top) {
   const std::size_t lines = (count + fit - 1) / fit, across = (count + lines - 1) / lines;
   std::vector<Box> boxes;
   for (std::size_t i = 0; i < count; ++i) {
-    boxes.push_back({16 + (widest + cell_gap) * double(i % across),
-                     top + highest * double(i / across), box_width(sheet.grids[i]), highest});
+    const std::size_t line = i / across;
+    boxes.push_back({16 + (widest + cell_gap) * double(i % across), top + highest * double(line),
+                     box_width(sheet.grids[i]), highest});
   }
   return boxes;
 }

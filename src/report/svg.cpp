@@ -59,6 +59,7 @@ double character_width(std::string_view c) {
     if (std::string_view("iljI.,:;'|!").find(c[0]) != std::string_view::npos) return 0.36;
     if (std::string_view("frt()[]- ").find(c[0]) != std::string_view::npos) return 0.46;
     if (std::string_view("mwMW@%").find(c[0]) != std::string_view::npos) return 0.98;
+    if (std::string_view("#<>+=~_&").find(c[0]) != std::string_view::npos) return 0.86;
     return c[0] >= 'A' && c[0] <= 'Z' ? 0.74 : 0.64;
   }
   const unsigned code = code_point(c);
