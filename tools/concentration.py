@@ -30,7 +30,8 @@ changes nothing. relu2 grows sharp only where nearly all scores are negative.
 
 A diagonal metric enters through $\\gamma$: $\\gamma^2 = c^2 (m \\circ q)^\\top C (m \\circ q)$. As
 $m$ is at most 1 after normalisation, it makes $\\gamma$ smaller and attention **wider**, unless
-training makes up for it; its mean does most of that, which is what *flat* is there to tell.
+training makes up for it; its mean does most of that, which is what *flat* is there to tell. The
+claims behind the metrics, one by one, are the experiments of [the page of theory](theory.md).
 
 The same by drawing keys, $DRAWS of them:
 """
@@ -217,7 +218,7 @@ def main():
              trained(found), looked_at(found),
              ending(found, os.path.basename(os.path.dirname(os.path.abspath(path))))]
     page = "\n".join(part for part in parts if part)
-    print(page.replace("(PICTURES/", "(pictures/concentration/"))
+    print(page.replace("(PICTURES/", "(concentration/"))
     return 0
 
 

@@ -18,7 +18,7 @@ picture=$(python3 tools/roofline.py)
 printf '%s\n' "$picture" >docs/roofline.svg
 
 "$build/tools/draw_concentration" bench/results/epyc-2core/concentration.json \
-  docs/pictures/concentration
+  docs/concentration
 concentration=$(python3 tools/concentration.py)
 printf '%s\n' "$concentration" >docs/concentration.md
 

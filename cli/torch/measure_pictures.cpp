@@ -306,6 +306,51 @@ void write_one(Folder& folder, const PictureWish& wish, const Pictured& of,
       heat_of(of.label, view.row(place.layer, place.head, place.query), grid));
 }
 
+using OfLayers = std::vector<double> (*)(const measure::Report& report);
+
+/// Empty where a layer has no such number.
+std::vector<double> cosines(const measure::Report& report) {
+  std::vector<double> values;
+  if (report.embedded.cosine.n > 0) values.push_back(report.embedded.cosine.mean);
+  for (const measure::Layer& layer : report.layers) {
+    if (layer.tokens.cosine.n > 0) values.push_back(layer.tokens.cosine.mean);
+  }
+  return values;
+}
+
+std::vector<double> concentrations(const measure::Report& report) {
+  std::vector<double> values;
+  for (const measure::Layer& layer : report.layers) {
+    if (layer.rows.concentration.n > 0) values.push_back(layer.rows.concentration.mean);
+  }
+  return values;
+}
+
+/// A line for each kind of as many layers, with a band where it has several runs.
+void write_kinds(Folder& folder, const std::string& file, const std::vector<Pictured>& all,
+                 const std::vector<const measure::Report*>& reports, OfLayers numbers,
+                 report::LineChart chart) {
+  std::vector<std::pair<std::string, std::vector<std::vector<double>>>> kinds;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::vector<double> run = numbers(*reports[i]);
+    if (run.empty()) continue;
+    const auto same = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) {
+      return kind.first == all[i].kind && kind.second[0].size() == run.size();
+    });
+    if (same != kinds.end()) {
+      same->second.push_back(std::move(run));
+    } else {
+      kinds.push_back({all[i].kind, {std::move(run)}});
+    }
+  }
+  for (const auto& [kind, runs] : kinds) {
+    std::vector<double> x;
+    for (std::size_t l = 0; l < runs[0].size(); ++l) x.push_back(double(l));
+    chart.series.push_back(report::mean_of(kind, x, runs));
+  }
+  if (!chart.series.empty()) folder.text(file, report::draw(chart));
+}
+
 }  // namespace
 
 std::vector<std::string> write_pictures(const PictureWish& wish, const std::vector<Pictured>& all,
@@ -331,6 +376,16 @@ std::vector<std::string> write_pictures(const PictureWish& wish, const std::vect
     folder.text("heat.svg", report::draw(sheet));
     folder.png("heat.png", report::paint(sheet));
   }
+  write_kinds(folder, "collapse.svg", all, reports, cosines,
+              {.title = "Do tokens become alike?",
+               .about = "Mean cosine of pairs of tokens by layer; bands are deviations over runs.",
+               .x = {"blocks passed"},
+               .y = {"mean cosine of pairs of tokens"}});
+  write_kinds(folder, "concentration.svg", all, reports, concentrations,
+              {.title = "Does attention concentrate?",
+               .about = "Mean concentration by layer; bands are deviations over runs.",
+               .x = {"layer"},
+               .y = {.name = "concentration S", .to = 1}});
   written.insert(written.end(), folder.written.begin(), folder.written.end());
   return written;
 }

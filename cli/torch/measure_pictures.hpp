@@ -25,6 +25,7 @@ struct PictureWish {
 struct Pictured {
   std::string name;    ///< of the model, above every picture
   std::string label;   ///< the same in a word or two
+  std::string kind;    ///< runs of one kind are seeds of each other: "layer-change"
   std::string sample;  ///< "test sample 7, ankle boot"
   std::function<void()> pass;
   std::vector<measure::Grid> grids;       ///< as measure::Options has them
@@ -32,7 +33,8 @@ struct Pictured {
   std::vector<std::string> tokens = {};   ///< of text
 };
 
-/// Of each one, in a folder of its own where there are several, with a strip of them all above.
+/// Of each one, in a folder of its own where there are several, with strips of them all above
+/// and the layers of every kind, its runs being seeds.
 /// The files that were written. Throws InvalidArgument for a layer, head or query that is none,
 /// FileError.
 std::vector<std::string> write_pictures(const PictureWish& wish, const std::vector<Pictured>& all,

@@ -107,6 +107,7 @@ Pictured pictured(const Measured& what, const Common& common, std::int64_t sampl
   }
   Pictured of{.name = last_part(what.name),
               .label = last_part(what.name),
+              .kind = last_part(what.name),
               .sample = fmt::format("sample {}", sample),
               .pass = {},
               .grids = {}};
@@ -119,6 +120,8 @@ Pictured pictured(const Measured& what, const Common& common, std::int64_t sampl
   const Asked asked{what.run, what.words, common};
   of.name = fmt::format("{} ({}, {})", last_part(what.name), what.words.at("model"),
                         what.words.at("metric"));
+  of.kind = what.words.at("metric");
+  if (what.words.at("weighting") != "softmax") of.kind += ", " + what.words.at("weighting");
   of.sample = described(what.words, sample);
   if (config.task == "images") add_image(of, what, asked, config, sample);
   if (config.task == "text") add_text(of, what, asked, config, sample);

@@ -50,7 +50,7 @@ TEST_F(Concentration, ThePageIsFresh) {
 TEST_F(Concentration, ItsPicturesAreFresh) {
   const auto ran = draw(found);
   ASSERT_EQ(ran.exit_code, 0) << ran.output;
-  const std::string kept = root + "/docs/pictures/concentration/";
+  const std::string kept = root + "/docs/concentration/";
   const std::string text = house::read(root + "/docs/concentration.md");
   int seen = 0;
   for (const auto& entry : fs::directory_iterator(folder_)) {

@@ -104,8 +104,12 @@ TEST(MeasurePictures, OfSeveralRuns) {
   const Ran ran = call(measure(run_of("key-covariance"), "several",
                                {"--beside", run_of("layer-change"), "--query", "1"}));
   const auto names = drawn(ran, "several");
-  for (const char* name : {"heat.svg", "heat.png", "ellipse.svg", "0/heat.svg", "1/heat.svg"})
+  for (const char* name : {"heat.svg", "heat.png", "ellipse.svg", "collapse.svg",
+                           "concentration.svg", "0/heat.svg", "1/heat.svg"})
     EXPECT_TRUE(names.contains(name)) << name;
+  const std::string lines = read(folder().file("several/collapse.svg"));
+  for (const char* kind : {">key-covariance</text>", ">layer-change</text>"})
+    EXPECT_NE(lines.find(kind), std::string::npos) << kind;
   const std::string strip = read(folder().file("several/heat.svg"));
   EXPECT_NE(strip.find("pictured-key-covariance"), std::string::npos);
   EXPECT_NE(strip.find("pictured-layer-change"), std::string::npos);
