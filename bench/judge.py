@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # bench/judge.py VERB NAME RUN... [--jobs K] [-- FLAGS]: `foci VERB RUN FLAGS` (attack, eval) for
-# every run of a table, K at once, and adds the Records to <results>/<machine>/VERB-<name>.jsonl, from
-# which tools/results.py makes docs/results.md. {seed} in a flag is what follows the last dash of
-# the run, as in --plain runs/table/dot-{seed}. Runs whose Records are there are left alone; what an
-# attack found before a kill is taken up again from its folder.
+# every run of a table, K at once, and adds the Records to <results>/<machine>/VERB-<name>.jsonl,
+# from which tools/results.py makes docs/results.md. {seed} in a flag is what follows the last dash
+# of the run, as in --plain runs/table/dot-{seed}. Runs whose Records are there are left alone; what
+# an attack found before a kill is taken up again from its folder.
 import argparse
 import concurrent.futures
 import json
