@@ -72,13 +72,11 @@ std::vector<Seat> seats_of(const Launch& launch) {
 
 Place place_of(const Launch& launch) {
   const auto seats = seats_of(launch);
-  const bool all_here = std::all_of(seats.begin(), seats.end(),
-                                    [](const Seat& seat) { return seat.host.empty(); });
+  const bool all_here =
+      std::all_of(seats.begin(), seats.end(), [](const Seat& seat) { return seat.host.empty(); });
   Place place{launch.master, launch.port};
   if (place.address.empty()) {
-    place.address = all_here                ? "127.0.0.1"
-                    : seats[0].host.empty() ? own_host()
-                                            : seats[0].host;
+    place.address = all_here ? "127.0.0.1" : seats[0].host.empty() ? own_host() : seats[0].host;
   }
   if (place.port == 0) place.port = all_here ? free_port() : usual_port;
   return place;

@@ -122,8 +122,7 @@ void Rank::say(int which, std::string line) {
     return;
   }
   if (which == 1 && line.starts_with("foci: ") && !told_.insert(line).second) return;
-  which == 0 ? fmt::print(stdout, "{}\n", line)
-             : fmt::print(stderr, "[{}] {}\n", seat_.rank, line);
+  which == 0 ? fmt::print(stdout, "{}\n", line) : fmt::print(stderr, "[{}] {}\n", seat_.rank, line);
   std::fflush(which == 0 ? stdout : stderr);
 }
 

@@ -50,18 +50,19 @@ VerbPage launch_page() {
       "Starts several processes that train one model together, each with its part of every batch.",
       {{"two processes here", "foci launch -n 2 -- train images --data data/made --run runs/a"},
        {"four on each of two machines, by ssh",
-        "foci launch -n 8 --hosts node1,node2 -- train images --preset fashion-mnist --run runs/b"}},
-      together({{{"processes", "COUNT", "1", launch_group, "how many in all; -n for short"},
-                 {"hosts", "KEY", "this machine", launch_group,
-                  "machines with commas; each has as many, in order"},
-                 {"through", "KEY", "ssh", launch_group,
-                  "the command that runs one on a machine, before the machine's name"},
-                 {"master", "KEY", "the first host", launch_group,
-                  "the address at which the processes meet"},
-                 {"port", "COUNT", "a free one, with --hosts 29500", launch_group,
-                  "the port there"},
-                 {"quiet", "", "", output_group, "no word about an end that is in the log anyway"},
-                 {"help", "", "", output_group, "this page"}}}),
+        "foci launch -n 8 --hosts node1,node2 -- train images --preset fashion-mnist --run "
+        "runs/b"}},
+      together(
+          {{{"processes", "COUNT", "1", launch_group, "how many in all; -n for short"},
+            {"hosts", "KEY", "this machine", launch_group,
+             "machines with commas; each has as many, in order"},
+            {"through", "KEY", "ssh", launch_group,
+             "the command that runs one on a machine, before the machine's name"},
+            {"master", "KEY", "the first host", launch_group,
+             "the address at which the processes meet"},
+            {"port", "COUNT", "a free one, with --hosts 29500", launch_group, "the port there"},
+            {"quiet", "", "", output_group, "no word about an end that is in the log anyway"},
+            {"help", "", "", output_group, "this page"}}}),
       {},
       {},
       {"--batch stays the size of the whole batch, so the same command gives the same weights for "
@@ -93,8 +94,8 @@ Verb launch_of(const std::vector<std::string>& arguments) {
         fmt::format("--processes {}; it must be 1 to {}", launch.processes, most_processes));
   }
   if (hosts > 0 && launch.processes % hosts != 0) {
-    throw Misuse(fmt::format("{} processes on {} hosts; each host has as many", launch.processes,
-                             hosts));
+    throw Misuse(
+        fmt::format("{} processes on {} hosts; each host has as many", launch.processes, hosts));
   }
   if (launch.port > 65535) throw Misuse(fmt::format("--port {} is more than 65535", launch.port));
   if (launch.through.empty()) throw Misuse("--through is empty; it needs a command like ssh");

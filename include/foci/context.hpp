@@ -3,21 +3,22 @@
 // values go round in a ring, and what a metric needs to know of all tokens is summed.
 #pragma once
 
+#include <foci/export.h>
 #include <foci/call.hpp>
 #include <foci/dist.hpp>
-#include <foci/export.h>
 
 #include <ATen/core/Tensor.h>
 
 namespace foci::dist {
 
-/// This rank's tokens; those of all ranks follow one another. H a multiple of G; undefined = absent.
+/// This rank's tokens; those of all ranks follow one another. H a multiple of G; undefined =
+/// absent.
 struct Tokens {
-  at::Tensor q = {};         ///< (B,H,n,D), f32 or f64
+  at::Tensor q = {};          ///< (B,H,n,D), f32 or f64
   at::Tensor k = {}, v = {};  ///< (B,G,n,D), (B,G,n,E)
-  at::Tensor v_prev = {};    ///< (B,G,n,E): layer-change and flat
-  at::Tensor key_mask = {};  ///< (B,n) bool, true = keep
-  at::Tensor metric = {};    ///< metric `given`: m (B,G,1,D) or P (B,G,D,D), the same in all ranks
+  at::Tensor v_prev = {};     ///< (B,G,n,E): layer-change and flat
+  at::Tensor key_mask = {};   ///< (B,n) bool, true = keep
+  at::Tensor metric = {};     ///< metric `given`: m (B,G,1,D) or P (B,G,D,D), the same in all ranks
 };
 
 /// o (B,H,n,E), as one rank with all tokens would have it, differentiable through all ranks: the

@@ -3,8 +3,8 @@
 // them, gradients that are summed while backward goes on, and an end for all when one is lost.
 #pragma once
 
-#include <foci/error.hpp>
 #include <foci/export.h>
+#include <foci/error.hpp>
 #include <foci/share.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -32,8 +32,8 @@ struct Standing {
 };
 
 /// As the environment says: that of torchrun and `foci launch` (RANK, WORLD_SIZE, LOCAL_RANK,
-/// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*), of a step of Slurm or of Open MPI; nothing where there
-/// is none. Throws InvalidArgument that names the variable.
+/// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*), of a step of Slurm or of Open MPI; nothing where
+/// there is none. Throws InvalidArgument that names the variable.
 FOCI_API std::optional<Standing> standing();
 
 /// A rank that is lost, hung or failed ended the job; the text names it and the last saved step.
@@ -52,8 +52,8 @@ struct GroupOptions {
   std::function<void(const std::string&)> ended = {};
 };
 
-/// All ranks make one, and every collective call is made by all of them in the same order. What goes
-/// wrong in another process is a Lost here.
+/// All ranks make one, and every collective call is made by all of them in the same order. What
+/// goes wrong in another process is a Lost here.
 class FOCI_API Group {
  public:
   /// Throws Unsupported where this torch has no such engine, Lost when ranks do not come.

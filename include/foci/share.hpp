@@ -15,9 +15,7 @@ struct Range {
 /// One of `size` processes. Their parts follow one another and differ by one item at most.
 struct Share {
   int rank = 0, size = 1;
-  Range of(std::int64_t count) const {
-    return {count * rank / size, count * (rank + 1) / size};
-  }
+  Range of(std::int64_t count) const { return {count * rank / size, count * (rank + 1) / size}; }
 };
 
 }  // namespace foci

@@ -95,10 +95,10 @@ struct Task {
   std::function<std::string()> first_lost = {};
 };
 
-/// Trains to the schedule's last step, or until `told` gives false, which saves and ends; in a group
-/// that of any rank, a step later. A loss or a gradient that is not finite throws NumericalError
-/// with the step and the first layer that is not; the last checkpoint stays. In the folder, which
-/// one process at a time has: metrics.jsonl, events of TensorBoard, checkpoints.
+/// Trains to the schedule's last step, or until `told` gives false, which saves and ends; in a
+/// group that of any rank, a step later. A loss or a gradient that is not finite throws
+/// NumericalError with the step and the first layer that is not; the last checkpoint stays. In the
+/// folder, which one process at a time has: metrics.jsonl, events of TensorBoard, checkpoints.
 FOCI_API Outcome run(const Task& task, const RunOptions& options, const Told& told = {});
 
 }  // namespace foci::train

@@ -42,7 +42,11 @@ Scope scope_of(const Metric& metric, bool causal) {
 }
 
 bool estimates(const Metric& metric) {
-  return std::visit([](const auto& m) { return requires { m.scope; }; }, metric);
+  return std::visit(
+      [](const auto& m) {
+        return requires { m.scope; };
+      },
+      metric);
 }
 
 bool takes_median(const Metric& metric) {
@@ -55,8 +59,7 @@ bool takes_median(const Metric& metric) {
 }
 
 [[noreturn]] void refuse(const char* what, const char* nearest) {
-  throw Unsupported(
-      fmt::format("{} over ranks is not there; the nearest is {}", what, nearest));
+  throw Unsupported(fmt::format("{} over ranks is not there; the nearest is {}", what, nearest));
 }
 
 void check(const Tokens& t, const Options& how) {
@@ -74,11 +77,12 @@ void check(const Tokens& t, const Options& how) {
   need(t.q.dim() == 4 && t.k.dim() == 4 && t.v.dim() == 4, "q, k and v have four dimensions");
   need(t.q.size(2) == t.k.size(2) && t.k.size(2) == t.v.size(2),
        "a rank has as many queries as keys and values");
+  need(t.q.size(2) > 0, "every rank needs a token");
   need(t.q.size(1) % t.k.size(1) == 0, "the query heads are a multiple of the key heads");
   if (t.q.scalar_type() != at::kFloat && t.q.scalar_type() != at::kDouble)
     refuse("a type other than f32 and f64", "f32");
-  const bool compares = std::holds_alternative<LayerChange>(how.metric) ||
-                        std::holds_alternative<Flat>(how.metric);
+  const bool compares =
+      std::holds_alternative<LayerChange>(how.metric) || std::holds_alternative<Flat>(how.metric);
   need(!compares || t.v_prev.defined(), "layer-change and flat need v_prev");
   need(!compares || t.v.size(3) == t.k.size(3), "layer-change and flat need E = D");
   need(std::holds_alternative<Given>(how.metric) == t.metric.defined(),
@@ -119,22 +123,22 @@ at::Tensor diagonal_of(Group& group, const Tokens& t, const Options& how) {
     const at::Tensor m = change_estimate(group, t, normalize, prefix);
     return through ? m : m.detach();
   };
-  return std::visit(
-      Cases{[&](const LayerChange& m) { return change(m.normalize); },
-            [&](const Flat& m) {
-              const at::Tensor shape = change(m.normalize);
-              return shape.mean(at::IntArrayRef{-1}, true).expand_as(shape);
-            },
-            [&](const Jacobian& m) {
-              Options plain = how;
-              plain.metric = Dot{};
-              return jacobian_estimate(group, t, m.normalize, scale_of(plain, t.q.size(3)),
-                                       how.causal, prefix);
-            },
-            [&](const Random& m) { return drawn(m, t.k.size(1), t.k.size(3)); },
-            [&](const Given&) { return t.metric.to(at::kDouble); },
-            [&](const auto&) { return at::Tensor(); }},
-      how.metric);
+  return std::visit(Cases{[&](const LayerChange& m) { return change(m.normalize); },
+                          [&](const Flat& m) {
+                            const at::Tensor shape = change(m.normalize);
+                            return shape.mean(at::IntArrayRef{-1}, true).expand_as(shape);
+                          },
+                          [&](const Jacobian& m) {
+                            Options plain = how;
+                            plain.metric = Dot{};
+                            return jacobian_estimate(group, t, m.normalize,
+                                                     scale_of(plain, t.q.size(3)), how.causal,
+                                                     prefix);
+                          },
+                          [&](const Random& m) { return drawn(m, t.k.size(1), t.k.size(3)); },
+                          [&](const Given&) { return t.metric.to(at::kDouble); },
+                          [&](const auto&) { return at::Tensor(); }},
+                    how.metric);
 }
 
 /// (.,G,.,D) for the query heads, which share key heads; (.,H,.,D) as it is.
@@ -161,15 +165,16 @@ Folded fold_diagonal(Group& group, const Tokens& t, const Options& how, double c
   const at::Tensor own = for_heads(m, q.size(1));
   const at::Tensor folded = c * own * (q - for_heads(shift, q.size(1)));
   if (!by_query) return {folded, near, -0.5 * c * (m * near * near).sum(3), {}};
-  return {at::cat({folded, (-0.5 * c * own).expand_as(folded)}, 3), at::cat({near, near * near}, 3),
-          {}, {}};
+  return {at::cat({folded, (-0.5 * c * own).expand_as(folded)}, 3),
+          at::cat({near, near * near}, 3),
+          {},
+          {}};
 }
 
 Folded fold_full(Group& group, const Tokens& t, const Options& how, double c) {
   const at::Tensor q = t.q.to(at::kDouble), k = t.k.to(at::kDouble);
   const KeyCovariance* covariance = std::get_if<KeyCovariance>(&how.metric);
-  const bool prefix =
-      covariance != nullptr && scope_of(how.metric, how.causal) == Scope::prefix;
+  const bool prefix = covariance != nullptr && scope_of(how.metric, how.causal) == Scope::prefix;
   Geometry geometry;
   if (covariance == nullptr) {
     geometry.shift = how.causal ? first_key(group, t) : mean_key(group, t);
@@ -190,10 +195,9 @@ Folded fold_full(Group& group, const Tokens& t, const Options& how, double c) {
     const Chunk& chunk = geometry.chunks[i];
     const at::Tensor P = geometry.P[chunk.index].repeat_interleave(H / k.size(1), 0);
     const at::Tensor centre = geometry.centre[chunk.index].repeat_interleave(H / k.size(1), 0);
-    rows.push_back(
-        c * at::matmul(away[chunk.batch].slice(1, chunk.first, chunk.end) - centre, P));
-    const bool last = i + 1 == geometry.chunks.size() ||
-                      geometry.chunks[i + 1].batch != chunk.batch;
+    rows.push_back(c * at::matmul(away[chunk.batch].slice(1, chunk.first, chunk.end) - centre, P));
+    const bool last =
+        i + 1 == geometry.chunks.size() || geometry.chunks[i + 1].batch != chunk.batch;
     if (!last) continue;
     batches.push_back(at::cat(rows, 1));
     rows.clear();
@@ -206,8 +210,8 @@ Folded fold_full(Group& group, const Tokens& t, const Options& how, double c) {
 at::Tensor attend(Group& group, const Tokens& tokens, const Options& how) {
   check(tokens, how);
   const double c = scale_of(how, tokens.k.size(3));
-  const Folded folded = is_full(how.metric) ? fold_full(group, tokens, how, c)
-                                            : fold_diagonal(group, tokens, how, c);
+  const Folded folded =
+      is_full(how.metric) ? fold_full(group, tokens, how, c) : fold_diagonal(group, tokens, how, c);
   const at::Tensor keep = counted(tokens).expand({-1, tokens.k.size(1), -1, -1});
   const at::Tensor seen = keep.gt(0);
   const auto clean = [&](const at::Tensor& x) { return at::where(seen, x, at::zeros_like(x)); };

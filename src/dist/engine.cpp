@@ -4,10 +4,10 @@
 #include "dist/engine.hpp"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/version.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torch/version.h>
 #ifdef FOCI_HAS_GLOO
 #ifndef USE_C10D_GLOO
 #define USE_C10D_GLOO
@@ -21,7 +21,6 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netdb.h>
 #include <sys/socket.h>

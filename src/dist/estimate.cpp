@@ -110,8 +110,8 @@ at::Tensor jacobian_estimate(Group& group, const Tokens& tokens, Normalize how, 
   const Attended seen = ring_attend(group, scores, both);
   const std::int64_t D = k.size(3);
   const at::Tensor kappa = seen.o.slice(3, 0, D), omega = seen.o.slice(3, D);
-  const at::Tensor J = c * (ring_products(group, scores, v, seen.lse) -
-                            kappa.unsqueeze(4) * omega.unsqueeze(3));
+  const at::Tensor J =
+      c * (ring_products(group, scores, v, seen.lse) - kappa.unsqueeze(4) * omega.unsqueeze(3));
   const at::Tensor sees = seen.lse.ne(-INFINITY).unsqueeze(3).to(at::kDouble) * keep;  // (B,H,n,1)
   return mean_over(group, J.abs().sum(4), sees, how, prefix);
 }
@@ -177,6 +177,72 @@ Moments moments_of(const at::Tensor& x, const at::Tensor& keep) {
   return {keep.sum().view({1, 1, 1}), x.sum(1, true), at::matmul(x.transpose(1, 2), x)};
 }
 
+/// What a rank's own keys add up to: for each batch entry in chunks, in all, and in the last chunk
+/// that a key of its lies in, because a later rank may begin in the same.
+struct OwnMoments {
+  std::vector<Cut> cuts;
+  std::vector<std::vector<Moments>> parts;
+  std::vector<Moments> totals, lasts;
+  std::vector<double> last_chunks;  // -1: no key
+};
+
+OwnMoments own_moments(const at::Tensor& x, const at::Tensor& keep, const at::Tensor& chunk) {
+  OwnMoments own;
+  for (std::int64_t b = 0; b < x.size(0); ++b) {
+    const Cut cut = cut_of(chunk[b].contiguous());
+    Moments total = moments_of(x[b].slice(1, 0, 0), keep[b].slice(1, 0, 0)), last = total;
+    std::vector<Moments> parts;
+    double last_chunk = -1;
+    for (std::size_t i = 0; i + 1 < cut.bounds.size(); ++i) {
+      const at::Tensor kept = keep[b].slice(1, cut.bounds[i], cut.bounds[i + 1]);
+      parts.push_back(moments_of(x[b].slice(1, cut.bounds[i], cut.bounds[i + 1]), kept));
+      total = total + parts.back();
+      if (kept.sum().item<double>() == 0) continue;
+      last = parts.back();
+      last_chunk = double(cut.first) + double(i);
+    }
+    own.cuts.push_back(cut);
+    own.parts.push_back(parts);
+    own.totals.push_back(total);
+    own.lasts.push_back(last);
+    own.last_chunks.push_back(last_chunk);
+  }
+  return own;
+}
+
+/// (K,B,...)
+Moments told(Group& group, const std::vector<Moments>& all) {
+  std::vector<at::Tensor> n, sum, products;
+  for (const Moments& one : all) {
+    n.push_back(one.n);
+    sum.push_back(one.sum);
+    products.push_back(one.products);
+  }
+  const auto of = [&](const std::vector<at::Tensor>& x) {
+    return of_everyone(group, at::stack(x).contiguous());
+  };
+  return {of(n), of(sum), of(products)};
+}
+
+/// The keys of earlier ranks: those below this rank's first chunk, and those in it (B,...).
+struct Earlier {
+  Moments below, shared;
+};
+
+Earlier earlier_moments(Group& group, const OwnMoments& own) {
+  const Moments totals = told(group, own.totals), lasts = told(group, own.lasts);
+  const at::Tensor last_chunks = of_everyone(group, at::tensor(own.last_chunks, at::kDouble));
+  // Of every rank, with weights of 0 or 1: backward then asks the same of all of them.
+  const at::Tensor before = at::zeros_like(last_chunks);
+  before.slice(0, 0, group.rank()).fill_(1);
+  std::vector<double> firsts;
+  for (const Cut& cut : own.cuts) firsts.push_back(double(cut.first));
+  const at::Tensor same = last_chunks.eq(at::tensor(firsts, at::kDouble).unsqueeze(0));
+  const Moments shared = weighted(lasts, before * same.to(at::kDouble));
+  const Moments all = weighted(totals, before);
+  return {{all.n - shared.n, all.sum - shared.sum, all.products - shared.products}, shared};
+}
+
 }  // namespace
 
 Geometry prefix_geometry(Group& group, const Tokens& tokens, const KeyCovariance& how) {
@@ -187,64 +253,26 @@ Geometry prefix_geometry(Group& group, const Tokens& tokens, const KeyCovariance
   const at::Tensor before = in_those_before(group, keep.sum(2, true));
   const at::Tensor place = (before + keep.cumsum(2) - keep).squeeze(3).squeeze(1);  // (B,n)
   const at::Tensor chunk = place.div(double(how.period), "floor").to(at::kCPU, at::kLong);
-  const std::int64_t B = x.size(0), D = x.size(3), ranks = group.size();
-  // Everyone's sums, and those of the last chunk that its keys are in: a later rank may begin in it.
-  std::vector<Cut> cuts;
-  std::vector<std::vector<Moments>> own(static_cast<std::size_t>(B));
-  std::vector<at::Tensor> n, sum, products, last_n, last_sum, last_products, last;
-  for (std::int64_t b = 0; b < B; ++b) {
-    cuts.push_back(cut_of(chunk[b].contiguous()));
-    const Cut& cut = cuts.back();
-    auto& parts = own[std::size_t(b)];
-    Moments total = moments_of(x[b].slice(1, 0, 0), keep[b].slice(1, 0, 0)), latest = total;
-    std::int64_t latest_chunk = -1;
+  const OwnMoments own = own_moments(x, keep, chunk);
+  const Earlier earlier = earlier_moments(group, own);
+  const std::int64_t G = x.size(1), D = x.size(3);
+  std::vector<at::Tensor> n, sum, products;
+  for (std::int64_t b = 0; b < x.size(0); ++b) {
+    const auto of_entry = [&](const Moments& m) {
+      return Moments{m.n[b], m.sum[b], m.products[b]};
+    };
+    const Cut& cut = own.cuts[std::size_t(b)];
+    Moments seen = of_entry(earlier.below);
     for (std::size_t i = 0; i + 1 < cut.bounds.size(); ++i) {
-      const at::Tensor kept = keep[b].slice(1, cut.bounds[i], cut.bounds[i + 1]);
-      parts.push_back(moments_of(x[b].slice(1, cut.bounds[i], cut.bounds[i + 1]), kept));
-      total = total + parts.back();
-      if (kept.sum().item<double>() == 0) continue;
-      latest = parts.back();
-      latest_chunk = cut.first + std::int64_t(i);
-    }
-    n.push_back(total.n);
-    sum.push_back(total.sum);
-    products.push_back(total.products);
-    last_n.push_back(latest.n);
-    last_sum.push_back(latest.sum);
-    last_products.push_back(latest.products);
-    last.push_back(at::full({}, double(latest_chunk), at::kDouble));
-  }
-  const auto told = [&](const std::vector<at::Tensor>& all) {
-    return of_everyone(group, at::stack(all).contiguous());  // (K,B,...)
-  };
-  const Moments totals{told(n), told(sum), told(products)};
-  const Moments lasts{told(last_n), told(last_sum), told(last_products)};
-  const at::Tensor last_chunks = told(last);
-  // Of every rank, with weights of 0 or 1: backward then asks the same of all of them.
-  const at::Tensor earlier = at::zeros({ranks, B}, keep.options());
-  earlier.slice(0, 0, group.rank()).fill_(1);
-  std::vector<double> firsts;
-  for (const Cut& cut : cuts) firsts.push_back(double(cut.first));
-  const at::Tensor joined =
-      earlier * last_chunks.eq(at::tensor(firsts, at::kDouble).unsqueeze(0)).to(at::kDouble);
-  const Moments shared_by = weighted(lasts, joined), all_before = weighted(totals, earlier);
-  std::vector<at::Tensor> J_n, J_sum, J_products;
-  for (std::int64_t b = 0; b < B; ++b) {
-    const Cut& cut = cuts[std::size_t(b)];
-    const at::Tensor none = at::zeros({1, 1, 1}, keep.options());
-    const Moments shared{shared_by.n[b], shared_by.sum[b], shared_by.products[b]};
-    Moments seen{all_before.n[b] - shared.n, all_before.sum[b] - shared.sum,
-                 all_before.products[b] - shared.products};
-    for (std::size_t i = 0; i + 1 < cut.bounds.size(); ++i) {
-      if (i > 0) seen = seen + own[std::size_t(b)][i - 1] + (i == 1 ? shared : Moments{none, none, none});
-      geometry.chunks.push_back({b, cut.bounds[i], cut.bounds[i + 1], std::int64_t(J_n.size())});
-      const std::int64_t G = x.size(1);
-      J_n.push_back(seen.n.expand({1, 1, 1}));
-      J_sum.push_back(seen.sum.expand({G, 1, D}));
-      J_products.push_back(seen.products.expand({G, D, D}));
+      if (i > 0) seen = seen + own.parts[std::size_t(b)][i - 1];
+      if (i == 1) seen = seen + of_entry(earlier.shared);
+      geometry.chunks.push_back({b, cut.bounds[i], cut.bounds[i + 1], std::int64_t(n.size())});
+      n.push_back(seen.n);
+      sum.push_back(seen.sum.expand({G, 1, D}));
+      products.push_back(seen.products.expand({G, D, D}));
     }
   }
-  const Moments all{at::stack(J_n), at::stack(J_sum), at::stack(J_products)};
+  const Moments all{at::stack(n), at::stack(sum), at::stack(products)};
   geometry.P = inverse_covariance(all, how.ridge, how.prior.value_or(double(D)));
   geometry.centre = (all.sum / all.n.clamp_min(1)).detach();
   return geometry;

@@ -16,9 +16,9 @@ at::Tensor jacobian_estimate(Group& group, const Tokens& tokens, Normalize how, 
 
 /// As spec'd for the keys' covariance; x are the keys less `shift`.
 struct Geometry {
-  at::Tensor shift;  ///< (B,G,1,D)
-  at::Tensor P;      ///< (B,G,D,D), along the prefix (J,G,D,D)
-  at::Tensor centre; ///< (B,G,1,D), along the prefix (J,G,1,D); of x
+  at::Tensor shift;   ///< (B,G,1,D)
+  at::Tensor P;       ///< (B,G,D,D), along the prefix (J,G,D,D)
+  at::Tensor centre;  ///< (B,G,1,D), along the prefix (J,G,1,D); of x
   std::vector<Chunk> chunks = {};
 };
 Geometry covariance_geometry(Group& group, const Tokens& tokens, const KeyCovariance& how);

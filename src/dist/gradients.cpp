@@ -51,8 +51,9 @@ struct Gradients::Inside {
     for (Slot& slot : slots) {
       const at::Tensor& p = slot.parameter;
       const auto size = p.numel() * std::int64_t(p.element_size());
-      const bool other = !buckets.empty() && slots[std::size_t(&slot - slots.data()) - 1]
-                                                     .parameter.scalar_type() != p.scalar_type();
+      const bool other =
+          !buckets.empty() &&
+          slots[std::size_t(&slot - slots.data()) - 1].parameter.scalar_type() != p.scalar_type();
       if (buckets.empty() || other || (bytes > 0 && bytes + size > most)) {
         if (!buckets.empty()) most = bucket_bytes;
         buckets.emplace_back();
@@ -74,8 +75,8 @@ struct Gradients::Inside {
       std::int64_t at = 0;
       for (Slot& slot : slots) {
         if (slot.bucket != b) continue;
-        slot.slice = buckets[b].flat.slice(0, at, at + slot.parameter.numel())
-                         .view(slot.parameter.sizes());
+        slot.slice =
+            buckets[b].flat.slice(0, at, at + slot.parameter.numel()).view(slot.parameter.sizes());
         at += slot.parameter.numel();
       }
     }

@@ -51,8 +51,8 @@ struct Group::Inside {
     meeting.set(fmt::format("name/{}", s.rank), own_name());
     std::vector<std::string> all;
     for (int rank = 0; rank < s.size; ++rank) {
-      const auto left = std::chrono::duration_cast<milliseconds>(
-          until - std::chrono::steady_clock::now());
+      const auto left =
+          std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
       try {
         all.push_back(meeting.get(fmt::format("name/{}", rank), std::max(left, milliseconds(1))));
       } catch (const std::exception&) {

@@ -68,7 +68,9 @@ std::vector<std::int64_t> lengths_of(Group& group, std::int64_t own) {
   return {sums.begin(), sums.end()};
 }
 
-int owner_before(const Group& group, int owner) { return (owner + group.size() - 1) % group.size(); }
+int owner_before(const Group& group, int owner) {
+  return (owner + group.size() - 1) % group.size();
+}
 
 /// A tile: some queries of some batch entries, and the keys that they are held against.
 struct Tile {
@@ -210,9 +212,8 @@ void add_tile(Back& back, const Tile& tile, const Scores& scores, const Block& b
   if (tile.index >= 0) {
     const at::Tensor weighted = dbias.unsqueeze(3);
     dk = dk - scores.chunks.c * weighted * seen.kP;
-    back.dP[tile.index].sub_(
-        0.5 * scores.chunks.c *
-        at::matmul(seen.k.transpose(2, 3), weighted * seen.k).squeeze(0));
+    back.dP[tile.index].sub_(0.5 * scores.chunks.c *
+                             at::matmul(seen.k.transpose(2, 3), weighted * seen.k).squeeze(0));
   }
   const auto part = [&](const at::Tensor& x) {
     return x.slice(0, tile.batch, tile.batch + tile.batches);
@@ -297,11 +298,10 @@ struct Ring : torch::autograd::Function<Ring> {
     const auto saved = context->get_saved_variables();
     const Scores scores = scores_of_saved(saved, context->saved_data["c"].toDouble(),
                                           context->saved_data["causal"].toBool());
-    const Back back =
-        dist::backward(group_of(context->saved_data["group"].toInt()), scores, saved[4],
-                       {saved[7], saved[8]}, gradients[0].contiguous());
+    const Back back = dist::backward(group_of(context->saved_data["group"].toInt()), scores,
+                                     saved[4], {saved[7], saved[8]}, gradients[0].contiguous());
     const Variable dP = back.dP.defined() ? back.dP : at::zeros_like(saved[3]);
-    return {back.dq, back.dk,    back.dbias, dP,         back.dv,
+    return {back.dq,    back.dk,    back.dbias, dP,         back.dv,
             Variable(), Variable(), Variable(), Variable(), Variable()};
   }
 
@@ -328,8 +328,7 @@ struct Everyone : torch::autograd::Function<Everyone> {
     return all;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    Group& ranks =
-        *reinterpret_cast<Group*>(std::intptr_t(context->saved_data["group"].toInt()));
+    Group& ranks = *reinterpret_cast<Group*>(std::intptr_t(context->saved_data["group"].toInt()));
     const at::Tensor all = gradients[0].contiguous().clone();
     ranks.sum(all);
     return {all[ranks.rank()], Variable()};
@@ -341,11 +340,10 @@ struct Everyone : torch::autograd::Function<Everyone> {
 Attended ring_attend(Group& group, const Scores& scores, const at::Tensor& v) {
   const Chunks& chunks = scores.chunks;
   const at::Tensor nothing = at::zeros({}, v.options());
-  const auto out = Ring::apply(scores.q, scores.k, scores.bias,
-                               chunks.P.defined() ? chunks.P : nothing, v,
-                               chunks.P.defined() ? chunks.centre : nothing, table_of(chunks.list),
-                               chunks.c, scores.causal,
-                               std::int64_t(reinterpret_cast<std::intptr_t>(&group)));
+  const auto out =
+      Ring::apply(scores.q, scores.k, scores.bias, chunks.P.defined() ? chunks.P : nothing, v,
+                  chunks.P.defined() ? chunks.centre : nothing, table_of(chunks.list), chunks.c,
+                  scores.causal, std::int64_t(reinterpret_cast<std::intptr_t>(&group)));
   return {out[0], out[1].squeeze(3)};
 }
 

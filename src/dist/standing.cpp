@@ -80,8 +80,8 @@ std::optional<Standing> standing() {
     return s;
   }
   if (value_of("OMPI_COMM_WORLD_RANK") == nullptr) return {};
-  const Standing s = of_names(
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
+  const Standing s =
+      of_names({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
   if (s.size == 1) return {};
   return s;
 }

@@ -13,13 +13,13 @@ namespace {
 using namespace std::chrono_literals;
 using Seconds = std::chrono::duration<double>;
 
-constexpr auto pace = 1000ms;     // between two beats
-constexpr auto glance = 200ms;    // between two looks of the guard
-constexpr auto grace = 3000ms;    // for the main thread to end by itself
-constexpr auto farewell = 10s;    // for others to hear that all are done
-constexpr auto linger = 2500ms;   // of the rank that holds the store, for others to read the verdict
-constexpr double silence = 6;     // seconds without a beat, once a connection broke
-constexpr double suspended = 5;   // this process stood still itself: what it heard of others is old
+constexpr auto pace = 1000ms;    // between two beats
+constexpr auto glance = 200ms;   // between two looks of the guard
+constexpr auto grace = 3000ms;   // for the main thread to end by itself
+constexpr auto farewell = 10s;   // for others to hear that all are done
+constexpr auto linger = 2500ms;  // of the rank that holds the store, for others to read the verdict
+constexpr double silence = 6;    // seconds without a beat, once a connection broke
+constexpr double suspended = 5;  // this process stood still itself: what it heard of others is old
 
 }  // namespace
 
@@ -52,8 +52,8 @@ std::string Watch::name_of(int rank) const {
 
 std::string Watch::with_saved(std::string text) const {
   const std::int64_t step = saved_.load();
-  return text += step < 0 ? "; nothing is saved yet"
-                          : fmt::format("; the last saved step is {}", step);
+  return text +=
+         step < 0 ? "; nothing is saved yet" : fmt::format("; the last saved step is {}", step);
 }
 
 void Watch::tell_own(std::int64_t number) {
@@ -86,7 +86,8 @@ std::string Watch::of_all(Clock::time_point now) {
   for (int rank = 0; rank < standing_.size; ++rank) {
     const Sign& sign = signs_[std::size_t(rank)];
     if (sign.left) return "";
-    const double heard = Seconds(now - sign.heard).count(), moved = Seconds(now - sign.moved).count();
+    const double heard = Seconds(now - sign.heard).count(),
+                 moved = Seconds(now - sign.moved).count();
     if (heard > silent)
       return fmt::format("{} is lost: no sign of life for {:.0f} s", name_of(rank), heard);
     if (moved > patience_.count() && !sign.waits) {
@@ -157,10 +158,11 @@ void Watch::beat() {
     } catch (const std::exception&) {
       if (leaves_ || is_over()) return;
       if (!own_fault_.empty()) return settle(with_saved(own_fault_));
-      const std::string whose =
-          standing_.agent ? "torchrun's store" : fmt::format("{}, which holds the store,", name_of(0));
-      return settle(with_saved(fmt::format("{} is lost: {}:{} does not answer", whose,
-                                           standing_.host, standing_.port)));
+      const std::string whose = standing_.agent
+                                    ? "torchrun's store"
+                                    : fmt::format("{}, which holds the store,", name_of(0));
+      return settle(with_saved(
+          fmt::format("{} is lost: {}:{} does not answer", whose, standing_.host, standing_.port)));
     }
     std::unique_lock guard(lock_);
     news_.wait_for(guard, pace, [&] { return is_over() || !own_fault_.empty() || leaves_; });
@@ -175,10 +177,10 @@ void Watch::guard() {
     if (Seconds(now - last).count() > suspended) answered_ = now;
     last = now;
     if (now - answered_.load() < patience_ + 2 * pace) continue;
-    settle(with_saved(fmt::format("{} is lost, or this host is cut off: {}:{} has not answered for {:.0f} s",
-                                  standing_.agent ? std::string("torchrun's store") : name_of(0),
-                                  standing_.host, standing_.port,
-                                  Seconds(now - answered_.load()).count())));
+    settle(with_saved(
+        fmt::format("{} is lost, or this host is cut off: {}:{} has not answered for {:.0f} s",
+                    standing_.agent ? std::string("torchrun's store") : name_of(0), standing_.host,
+                    standing_.port, Seconds(now - answered_.load()).count())));
   }
   if (!known_) return;
   for (auto waited = 0ms; waited < grace && !asked_ && !stop_; waited += glance)

@@ -18,8 +18,8 @@ namespace foci::dist {
 
 class Watch {
  public:
-  /// `names` of the ranks, for the verdict. `ended` is called once, from a thread of the watch, when
-  /// there is a verdict and the main thread does not ask for it.
+  /// `names` of the ranks, for the verdict. `ended` is called once, from a thread of the watch,
+  /// when there is a verdict and the main thread does not ask for it.
   Watch(const GroupOptions& options, std::vector<std::string> names,
         std::function<void(const std::string&)> ended);
   ~Watch();

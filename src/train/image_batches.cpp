@@ -162,7 +162,8 @@ std::unique_ptr<data::Loader> training_batches(const data::ImageSet& set, const 
       labels.push_back(set.label(sample));
     }
     data::apply_mix(images, mix);
-    const std::int64_t before = std::lower_bound(rows.begin(), rows.end(), own.first) - rows.begin();
+    const std::int64_t before =
+        std::lower_bound(rows.begin(), rows.end(), own.first) - rows.begin();
     const Range mine{before, before + own.count()};
     batch.inputs = cut(std::move(images), mine);
     batch.targets = cut(data::mixed_targets(labels, int(facts.classes), mixing, mix), mine);

@@ -34,9 +34,8 @@ inline at::Tensor part_of_mean(const RunOptions& run, const at::Tensor& mean, st
 /// Every rank needs a sample of every batch.
 inline void check_batch(const RunOptions& run, std::int64_t batch) {
   if (batch >= share_of(run).size) return;
-  throw InvalidArgument(
-      fmt::format("a batch of {} for {} processes; each needs one at least", batch,
-                  share_of(run).size));
+  throw InvalidArgument(fmt::format("a batch of {} for {} processes; each needs one at least",
+                                    batch, share_of(run).size));
 }
 
 }  // namespace foci::train

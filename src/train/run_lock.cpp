@@ -56,8 +56,7 @@ struct RunLock::Held {
     char host[256] = "";
     ::gethostname(host, sizeof host - 1);
     const std::string name = fmt::format("process {} on {}\n", ::getpid(), host);
-    if (::ftruncate(file, 0) == 0)
-      static_cast<void>(!::pwrite(file, name.data(), name.size(), 0));
+    if (::ftruncate(file, 0) == 0) static_cast<void>(!::pwrite(file, name.data(), name.size(), 0));
   }
 };
 

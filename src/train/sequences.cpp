@@ -82,8 +82,8 @@ Padded padded(const SequenceSet& set, std::span<const std::int64_t> which,
   return batch;
 }
 
-Scores judge(models::Sequence& model, const SequenceSet& set, std::int64_t batch,
-             at::Device device, const RunOptions& run) {
+Scores judge(models::Sequence& model, const SequenceSet& set, std::int64_t batch, at::Device device,
+             const RunOptions& run) {
   const at::NoGradGuard without;
   model->eval();
   const auto size = std::int64_t(set.samples.size());
@@ -145,9 +145,9 @@ Outcome train_sequences(const SequenceTraining& training, const SequenceFacts& f
     }
     const std::int64_t first = next++ % per_epoch * training.batch;
     const Range own = share_of(run_options).of(training.batch);
-    last = padded(train,
-                  std::span(order).subspan(std::size_t(first + own.first), std::size_t(own.count())),
-                  model->options(), device);
+    last = padded(
+        train, std::span(order).subspan(std::size_t(first + own.first), std::size_t(own.count())),
+        model->options(), device);
     return part_of_mean(run_options,
                         at::cross_entropy_loss(model->forward(last.x, last.lengths), last.labels),
                         training.batch);

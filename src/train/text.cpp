@@ -99,8 +99,8 @@ Scores judge(models::Language& model, const TokenText& text, std::int64_t stride
              const RunOptions& run) {
   const std::int64_t window = model->options().context;
   models::PerplexityPart part{share_of(run), [&] { alive(run); }};
-  models::Perplexity found = models::perplexity(
-      model, text.tokens, window, stride == 0 ? window : stride, text.left_out, part);
+  models::Perplexity found = models::perplexity(model, text.tokens, window,
+                                                stride == 0 ? window : stride, text.left_out, part);
   found.loss = summed(run, {found.loss})[0];
   return {{"perplexity", found.perplexity()},
           {"bits_per_byte", found.bits_per_byte(text.bytes)},

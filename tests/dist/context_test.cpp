@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over sequences that are split over ranks is attention over the whole: every metric, full
-// and causal, with holes in the mask and parts of different lengths, forward and backward.
+// Attention over sequences that are split over ranks is attention over the whole: every metric,
+// full and causal, with holes in the mask and parts of different lengths, forward and backward.
 #include "dist/ranks.hpp"
 
 #include "thrown.hpp"
@@ -62,7 +62,8 @@ std::vector<at::Tensor> whole_gradients(const Case& c, Whole& of) {
   if (compares) extras.v_prev = of.v_prev;
   const at::Tensor o = foci::nn::attend(of.q, of.k, of.v, extras, c.how);
   (o * of.w).sum().backward();
-  return {o.detach(), of.q.grad(), of.k.grad(), of.v.grad(), of.v_prev.grad(), gradient_of(of.metric)};
+  return {o.detach(),  of.q.grad(),      of.k.grad(),
+          of.v.grad(), of.v_prev.grad(), gradient_of(of.metric)};
 }
 
 double apart(const at::Tensor& a, const at::Tensor& b) {
@@ -87,8 +88,8 @@ int agrees(Group& group, const Case& c) {
   if (again.mask.defined()) tokens.key_mask = again.mask.slice(1, own.first, own.end);
   const at::Tensor o = foci::dist::attend(group, tokens, c.how);
   (o * mine(again.w)).sum().backward();
-  std::vector<at::Tensor> found = {o.detach(), again.q.grad(), again.k.grad(), again.v.grad(),
-                                   again.v_prev.grad(), gradient_of(again.metric)};
+  std::vector<at::Tensor> found = {o.detach(),     again.q.grad(),      again.k.grad(),
+                                   again.v.grad(), again.v_prev.grad(), gradient_of(again.metric)};
   if (found[5].defined()) {  // each rank's part; of P what is symmetric
     const at::Tensor all = found[5].contiguous().clone();
     group.sum(all);
@@ -130,8 +131,8 @@ std::vector<std::pair<std::string, Options>> metrics() {
           {"jacobian", with(Jacobian{})},
           {"jacobian distance", with(Jacobian{.form = distance})},
           {"key-covariance", with(KeyCovariance{.prior = 2, .period = 4})},
-          {"key-covariance detached", with(KeyCovariance{.prior = 2, .period = 4},
-                                           MetricGrad::detached)},
+          {"key-covariance detached",
+           with(KeyCovariance{.prior = 2, .period = 4}, MetricGrad::detached)},
           {"random", with(Random{.seed = 3})},
           {"given", with(Given{})},
           {"given distance", with(Given{.form = distance})},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that is killed, hangs, runs out of room or is told to stop: the job ends, says who and what
-// is saved, and goes on from there with any number of processes.
+// A rank that is killed, hangs, runs out of room or is told to stop: the job ends, says who and
+// what is saved, and goes on from there with any number of processes.
 #include "dist/ranks.hpp"
 
 #include <chrono>
@@ -71,8 +71,7 @@ TEST(Faults, KilledRanksAreNamedAndNothingSavedIsLost) {
 TEST(Faults, AHangingRankIsNamed) {
   for (const int victim : {1, 0}) {
     const std::string run = folder().file("hanging" + std::to_string(victim));
-    const Job job =
-        start_job(long_run(run, "4000") + Words{"--patience", "3"}, 3, "hanging");
+    const Job job = start_job(long_run(run, "4000") + Words{"--patience", "3"}, 3, "hanging");
     ASSERT_TRUE(waits_for_lines(run, 6));
     ::kill(job.children[std::size_t(victim)], SIGSTOP);
     const auto begin = Clock::now();
@@ -158,10 +157,12 @@ TEST(Faults, TorchrunGoesOnByItself) {
   std::string command = python +
                         " -m torch.distributed.run --standalone --nproc_per_node=2 "
                         "--max_restarts=3 --monitor_interval=0.2 -r 1 -t 1 --no_python sh -c " +
-                        cli_test::quoted("if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then (while ! grep -q "
-                               "'\"step\":9,' " +
-                               run + "/metrics.jsonl 2>/dev/null; do sleep 0.02; done; [ $RANK = 1 ] "
-                               "&& kill -9 $$) & fi; exec \"$0\" \"$@\"") +
+                        cli_test::quoted(
+                            "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then (while ! grep -q "
+                            "'\"step\":9,' " +
+                            run +
+                            "/metrics.jsonl 2>/dev/null; do sleep 0.02; done; [ $RANK = 1 ] "
+                            "&& kill -9 $$) & fi; exec \"$0\" \"$@\"") +
                         " " + cli_test::quoted(program);
   Words words = long_run(run, "60");
   words.pop_back();  // without --resume

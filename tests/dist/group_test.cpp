@@ -191,7 +191,9 @@ int remembers(const foci::nn::AttentionOptions& options) {
   const at::Tensor x = at::randn({7, 6, 8}), below = at::randn({7, 2, 6, 4});
   const at::Tensor mask = at::rand({7, 6}).gt(0.3);
   const foci::Range own_rows = group.share().of(7);
-  const auto mine = [&](const at::Tensor& all) { return all.slice(0, own_rows.first, own_rows.end); };
+  const auto mine = [&](const at::Tensor& all) {
+    return all.slice(0, own_rows.first, own_rows.end);
+  };
   const at::NoGradGuard without;
   whole->forward(x, below, mask);
   const foci::nn::InParts parts([&](const at::Tensor& sum) { group.sum(sum); });

@@ -130,9 +130,9 @@ TEST(Launch, AHostThatIsCutOffIsNamedAndTheRunGoesOn) {
   const Hosts hosts;
   if (!hosts.good()) GTEST_SKIP() << "no network namespaces here";
   const std::string run = folder().file("hosts"), whole = folder().file("hosts-whole");
-  const Words words = hosts.flags() + tiny(run) +
-                      Words{"--steps",     "400", "--save-every", "4",        "--patience", "4",
-                            "--optimizer", "sgd", "--resume"};
+  const Words words = hosts.flags() + tiny(run) + Words{"--steps",     "400",        "--save-every",
+                                                        "4",           "--patience", "4",
+                                                        "--optimizer", "sgd",        "--resume"};
   const pid_t launcher = start_launch(words, "hosts");
   ASSERT_TRUE(waits_for_lines(run, 6)) << read(folder().file("hosts.err"));
   hosts.cut();

@@ -30,10 +30,8 @@ inline int free_port() {
 }
 
 inline void set_standing(int rank, int size, int port) {
-  for (const auto& [name, value] : {std::pair("RANK", rank),
-                                    {"WORLD_SIZE", size},
-                                    {"LOCAL_RANK", rank},
-                                    {"MASTER_PORT", port}})
+  for (const auto& [name, value] :
+       {std::pair("RANK", rank), {"WORLD_SIZE", size}, {"LOCAL_RANK", rank}, {"MASTER_PORT", port}})
     ::setenv(name, std::to_string(value).c_str(), 1);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
 }

@@ -6,6 +6,5 @@ endif()
 add_executable(dist_command_test dist/group_test.cpp dist/weights_test.cpp dist/faults_test.cpp
   dist/launch_test.cpp dist/context_test.cpp)
 target_link_libraries(dist_command_test PRIVATE foci_cli_torch)
-set_source_files_properties(dist/group_test.cpp dist/context_test.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 foci_test_of(dist_command_test)
 add_dependencies(dist_command_test foci_command foci_torch_command)

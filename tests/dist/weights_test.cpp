@@ -35,30 +35,51 @@ void expect_the_same(const Words& words, const std::string& name, int last) {
   }
 }
 
-const Words small = {"--dim", "16", "--depth", "2", "--heads", "2", "--threads", "1", "--ema",
-                     "0.9",   "--quiet"};
+const Words small = {"--dim",     "16", "--depth", "2",   "--heads", "2",
+                     "--threads", "1",  "--ema",   "0.9", "--quiet"};
 
 TEST(Weights, Images) {
-  expect_the_same(Words{"train",   "images",      "--data",  images(), "--patch", "14",
-                        "--batch", "22",          "--steps", "6",      "--metric", "layer-change",
-                        "--scope", "running",     "--augment", "deit", "--mixup", "0.8",
-                        "--cutmix", "1",          "--accumulate", "2", "--clip", "0.5",
-                        "--evaluate-every", "3"} +
+  expect_the_same(Words{"train",
+                        "images",
+                        "--data",
+                        images(),
+                        "--patch",
+                        "14",
+                        "--batch",
+                        "22",
+                        "--steps",
+                        "6",
+                        "--metric",
+                        "layer-change",
+                        "--scope",
+                        "running",
+                        "--augment",
+                        "deit",
+                        "--mixup",
+                        "0.8",
+                        "--cutmix",
+                        "1",
+                        "--accumulate",
+                        "2",
+                        "--clip",
+                        "0.5",
+                        "--evaluate-every",
+                        "3"} +
                       small,
                   "images", 6);
 }
 
 TEST(Weights, Text) {
-  expect_the_same(Words{"train", "text", "--data", text_file(), "--context", "8", "--batch", "6",
-                        "--steps", "4", "--metric", "learned", "--init", "estimate", "--sample",
-                        "4", "--stride", "3"} +
-                      small,
-                  "text", 4);
+  expect_the_same(
+      Words{"train", "text", "--data", text_file(), "--context", "8", "--batch", "6", "--steps",
+            "4", "--metric", "learned", "--init", "estimate", "--sample", "4", "--stride", "3"} +
+          small,
+      "text", 4);
 }
 
 TEST(Weights, Sequences) {
-  expect_the_same(Words{"train", "sequences", "--data", tsv_folder(), "--batch", "9", "--steps", "4",
-                        "--metric", "key-covariance"} +
+  expect_the_same(Words{"train", "sequences", "--data", tsv_folder(), "--batch", "9", "--steps",
+                        "4", "--metric", "key-covariance"} +
                       small,
                   "sequences", 4);
 }

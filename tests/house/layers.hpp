@@ -80,7 +80,8 @@ inline std::string package_of(const std::string& header) {
       "sys/stat.h",  "sys/wait.h",    "sys/types.h",  "sys/resource.h", "sys/ioctl.h",
       "poll.h",      "spawn.h",       "sys/socket.h", "malloc.h",       "termios.h",
       "dlfcn.h",     "sys/utsname.h", "sys/time.h",   "sys/syscall.h",  "ucontext.h",
-      "arpa/inet.h", "netinet/in.h",  "sys/random.h", "sys/prctl.h"};
+      "arpa/inet.h", "netinet/in.h",  "sys/random.h", "sys/prctl.h",    "netdb.h",
+      "sys/file.h"};
   if (posix.contains(header)) return "posix";
   if (c.contains(header)) return "std";
   const auto slash = header.find('/');

@@ -158,8 +158,8 @@ std::map<std::string, Change> changes() {
 
 TEST(Train, EveryFlagChangesSomething) {
   // Tested elsewhere: files, and what must change nothing.
-  const std::set<std::string> elsewhere = {"data", "run",  "preset",  "resume",
-                                           "json", "help", "threads", "workers", "patience"};
+  const std::set<std::string> elsewhere = {"data", "run",     "preset",  "resume",  "json",
+                                           "help", "threads", "workers", "patience"};
   const auto all = changes();
   std::map<Words, std::string> seen;
   for (const auto& flag : foci::cli::find_verb("train")->flags) {
