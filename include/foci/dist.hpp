@@ -73,6 +73,8 @@ class FOCI_API Group {
   class FOCI_API Pending {
    public:
     void wait();
+    /// Called from the engine's thread when it is done; NCCL's is when it is on its way.
+    void then(std::function<void()> what);
 
    private:
     friend class Group;
@@ -118,7 +120,12 @@ class FOCI_API Gradients {
   /// Afterwards every parameter's gradient is the sum over the ranks; one that no rank has stays
   /// absent.
   void finish();
-  std::int64_t buckets() const;
+  /// Of the last step: bytes, and seconds since begin().
+  struct Sent {
+    std::int64_t bytes = 0;
+    double begun = 0, done = 0;
+  };
+  std::vector<Sent> buckets() const;
 
  private:
   struct Inside;

@@ -199,6 +199,11 @@ Work Engine::receive(const at::Tensor& x, int from) {
   return held(inside_->group->recv(tensors, from, 0));
 }
 
+void Engine::then(const Work& work, std::function<void()> what) {
+  const auto future = (*static_cast<c10::intrusive_ptr<c10d::Work>*>(work.get()))->getFuture();
+  future->addCallback([what = std::move(what)](c10::ivalue::Future&) { what(); });
+}
+
 void Engine::wait(const Work& work) {
   if (work) (*static_cast<c10::intrusive_ptr<c10d::Work>*>(work.get()))->wait();
 }

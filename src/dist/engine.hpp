@@ -6,6 +6,7 @@
 #include <foci/dist.hpp>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ class Engine {
   Work send(const at::Tensor& x, int to);
   Work receive(const at::Tensor& x, int from);
   static void wait(const Work& work);
+  static void then(const Work& work, std::function<void()> what);
 
  private:
   struct Inside;

@@ -11,6 +11,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace foci::dist {
 namespace {
@@ -26,8 +27,11 @@ struct Slot {
 struct Bucket {
   at::Tensor flat;
   std::int64_t count = 0, missing = 0;
+  double begun = 0, done = 0;
   Group::Pending pending;
 };
+
+using Clock = std::chrono::steady_clock;
 
 using Hook = torch::autograd::utils::LambdaPostHook;
 using Variables = std::vector<torch::autograd::Variable>;
@@ -42,6 +46,9 @@ struct Gradients::Inside {
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> hooks;
   std::size_t sent = 0;
   bool armed = false;
+  Clock::time_point start;
+
+  double now() const { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
   explicit Inside(Group& g) : group(g) {}
 
@@ -115,7 +122,9 @@ struct Gradients::Inside {
         }
         used.copy_(own);
       }
+      bucket.begun = now();
       bucket.pending = group.sum_soon(bucket.flat);
+      bucket.pending.then([this, &bucket] { bucket.done = now(); });
     }
   }
 };
@@ -136,7 +145,12 @@ Gradients::~Gradients() {
   for (const auto& [node, key] : inside_->hooks) node->del_post_hook(key);
 }
 
-std::int64_t Gradients::buckets() const { return std::int64_t(inside_->buckets.size()); }
+std::vector<Gradients::Sent> Gradients::buckets() const {
+  std::vector<Sent> all;
+  for (const Bucket& b : inside_->buckets)
+    all.push_back({b.flat.numel() * std::int64_t(b.flat.element_size()), b.begun, b.done});
+  return all;
+}
 
 void Gradients::begin() {
   for (Bucket& bucket : inside_->buckets) bucket.missing = 0;
@@ -146,6 +160,7 @@ void Gradients::begin() {
   }
   inside_->sent = 0;
   inside_->armed = true;
+  inside_->start = Clock::now();
 }
 
 void Gradients::finish() {

@@ -116,6 +116,10 @@ void Group::Pending::wait() {
   works_.clear();
 }
 
+void Group::Pending::then(std::function<void()> what) {
+  if (!works_.empty()) Engine::then(works_.back(), std::move(what));
+}
+
 Group::Pending Group::sum_soon(const at::Tensor& x) {
   Pending pending;
   pending.group_ = this;

@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Several processes: forks of the test and the command itself; torch must be idle before a fork.
+find_program(FOCI_PYTHON3 python3)
+mark_as_advanced(FOCI_PYTHON3)
+if(FOCI_PYTHON3)
+  add_test(NAME dist_scale_page COMMAND ${FOCI_PYTHON3} bench/scale.py --check docs/scale.md
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(dist_scale_page PROPERTIES LABELS quick TIMEOUT 60)
+endif()
 if(NOT FOCI_HAS_TORCH OR NOT FOCI_HAS_GLOO OR NOT TARGET foci_cli_torch)
   return()
 endif()
