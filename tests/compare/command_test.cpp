@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <sstream>
 #include <thread>
 
 namespace {
@@ -19,35 +20,19 @@ using nlohmann::json;
 
 /// Two mechanisms, two seeds, a few steps.
 Words small(const std::string& out) {
-  return {"compare",
-          "--data",
-          images(),
-          "--mechanisms",
-          "dot,layer-change",
-          "--seeds",
-          "2",
-          "--model",
-          "dim=16 depth=2 heads=2 patch=14 batch=20 judge-count=8",
-          "--steps",
-          "4",
-          "--attack-samples",
-          "6",
-          "--iterations",
-          "2",
-          "--queries",
-          "4",
-          "--check",
-          "0",
-          "--corruptions",
-          "fog,contrast",
-          "--corrupt-samples",
-          "12",
-          "--jobs",
-          "2",
-          "--threads",
-          "2",
-          "--out",
-          out};
+  const std::string words =
+      "--mechanisms dot,layer-change --seeds 2 --steps 4 --attack-samples 6 --iterations 2 "
+      "--queries 4 --check 0 --corruptions fog,contrast --corrupt-samples 12 --jobs 2 --threads 2";
+  Words all = {"compare",
+               "--data",
+               images(),
+               "--out",
+               out,
+               "--model",
+               "dim=16 depth=2 heads=2 patch=14 batch=20 judge-count=8"};
+  std::istringstream parts(words);
+  for (std::string word; parts >> word;) all.push_back(word);
+  return all;
 }
 
 json results_of(const std::string& out) { return json::parse(read(out + "/results.json")); }
