@@ -199,10 +199,9 @@ VerbPage bench_page() {
           "Times one mechanism after checking its result, beside another of ours and beside peers "
           "in the same run.",
           {{"forward pass", "foci bench --shape 1,8,256,64 --metric layer-change"},
-           {"forward and backward, causal, for a program",
-            "foci bench --shape 1,4,128,64 --pass both --causal --json"},
+           {"every mechanism side by side, for a program",
+            "foci bench --all --shape 1,2,128,32 --causal --json"},
            {"what the metric costs", "foci bench --metric layer-change --versus metric=dot"},
-           {"every mechanism side by side, causal", "foci bench --all --shape 1,2,128,32 --causal"},
            {"how near to the machine's own matrix multiplication",
             "foci bench --shape 1,8,1024,64 --threads 1 --peers sgemm"}},
           together({shape_flags("1,4,256,64"), bench_flags(), metric_flags(), weighting_flags(),
