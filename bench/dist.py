@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # bench/dist.py [--turns 5]: weak scaling of `foci train` from one process to two, a thread each and
 # as many images a process, in turns; and a step whose gradients travel while backward goes on, as a
-# picture. Writes bench/results/<machine>/dist.json and, with --picture, docs/pictures/overlap.svg.
+# picture. Writes bench/results/<machine>/dist.json and, with --picture, docs/overlap.svg.
 # Quiet machines only: two processes need two cores that nobody else wants.
 import argparse
 import datetime
@@ -19,8 +19,9 @@ import tempfile
 from suite import machine_name
 
 EACH = 128  # images a process and step
-MODEL = ["--image", "28", "--patch", "4", "--dim", "192", "--depth", "4", "--heads", "3", "--metric",
-         "layer-change", "--metric-layers", "1:", "--augment", "none", "--threads", "1"]
+MODEL = ["--image", "28", "--patch", "4", "--dim", "192", "--depth", "4", "--heads", "3",
+         "--metric", "layer-change", "--metric-layers", "1:", "--augment", "none", "--threads",
+         "1"]
 
 
 def spent():
@@ -32,9 +33,9 @@ def train(options, processes, data, folder):
     """Images a second of a run, and its processors' seconds a step."""
     shutil.rmtree(folder, ignore_errors=True)
     before = spent()
-    command = [options.foci, "launch", "-n", str(processes), "--", "train", "images", "--data", data,
-               "--run", folder, "--batch", str(EACH * processes), "--steps", str(options.steps),
-               "--json", *MODEL]
+    command = [options.foci, "launch", "-n", str(processes), "--", "train", "images",
+               "--data", data, "--run", folder, "--batch", str(EACH * processes),
+               "--steps", str(options.steps), "--json", *MODEL]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
@@ -45,8 +46,8 @@ def train(options, processes, data, folder):
 
 def weak_scaling(options, room):
     data = os.path.join(room, "images")
-    subprocess.run([options.foci, "data", "make", "images", "--out", data, "--count", "2048", "--seed",
-                    "1"], check=True, capture_output=True)
+    subprocess.run([options.foci, "data", "make", "images", "--out", data, "--count", "2048",
+                    "--seed", "1"], check=True, capture_output=True)
     turns = {1: [], 2: []}
     for _ in range(options.turns):
         for processes, seen in turns.items():
@@ -125,7 +126,7 @@ def main():
     step = overlap(options)
     info = json.loads(subprocess.run([options.foci, "info", "--json"], check=True,
                                      capture_output=True, text=True).stdout)
-    result = {"machine": options.machine or machine_name(info),
+    result = {"suite": "dist", "machine": options.machine or machine_name(info),
               "processor": info["machine"]["model"], "commit": info["commit"],
               "date": datetime.date.today().isoformat(), "load_before": begin,
               "weak_scaling": scaling, "overlap": step}

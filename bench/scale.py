@@ -41,8 +41,8 @@ def block_bytes(tokens):
 
 
 def ring(tokens, ranks, rate, link, causal):
-    """A layer's seconds, forward and backward, of the slowest rank. Forward hides the way of a block
-    behind the work on the one before; backward sends gradients when they are made."""
+    """A layer's seconds, forward and backward, of the slowest rank. Forward hides the way of a
+    block behind the work on the one before; backward sends gradients when they are made."""
     own = tokens / ranks
     work = attention_flops(own, own, False) / rate
     forward, backward = work / 3.5, work * 2.5 / 3.5
@@ -55,8 +55,8 @@ def ring(tokens, ranks, rate, link, causal):
 
 
 def memory(tokens, ranks, jacobian=False):
-    """Bytes a rank and layer of a call: q, k, v, o, their gradients, two blocks on their way, a tile
-    of 128 queries; jacobian's D x E a token in f64."""
+    """Bytes a rank and layer of a call: q, k, v, o, their gradients, two blocks on their way, a
+    tile of 128 queries; jacobian's D x E a token in f64."""
     own = tokens / ranks
     held = HEADS * own * SIZE * 4 * 2 * BYTES + 4 * block_bytes(own) + 3 * HEADS * 128 * own * 4
     return held + (HEADS * own * SIZE * SIZE * 8 if jacobian else 0)
@@ -72,9 +72,9 @@ def all_reduce(size, ranks, link):
 
 
 def simulate(tokens, ranks, rate, link, causal, backward):
-    """Seconds until the last rank has worked on every block, message by message: a block arrives, is
-    worked on once the one before is done, and is sent on when its turn begins (forward) or when its
-    gradients are made (backward); a link carries one message at a time."""
+    """Seconds until the last rank has worked on every block, message by message: a block arrives,
+    is worked on once the one before is done, and is sent on when its turn begins (forward) or when
+    its gradients are made (backward); a link carries one message at a time."""
     own = tokens / ranks
     work = attention_flops(own, own, False) / rate * (2.5 if backward else 1) / 3.5
     way = (2 if backward else 1) * block_bytes(own) / link
@@ -146,16 +146,16 @@ def million_table():
             layer, _ = ring(tokens, ranks, rate, link, False)
             work = attention_flops(tokens / ranks, tokens, False) / rate
             rest = LAYERS * other_flops(tokens / ranks) / rate
-            rows.append(f"| {ranks} | {tokens // ranks:,} | {name} | {seconds_text(LAYERS * layer)} | "
-                        f"{100 * work / layer:.0f} % | {seconds_text(rest)} | "
-                        f"{memory(tokens, ranks) / 1e9:.2f} GB | "
+            rows.append(f"| {ranks} | {tokens // ranks:,} | {name} | "
+                        f"{seconds_text(LAYERS * layer)} | {100 * work / layer:.0f} % | "
+                        f"{seconds_text(rest)} | {memory(tokens, ranks) / 1e9:.2f} GB | "
                         f"{memory(tokens, ranks, True) / 1e9:.2f} GB |")
     return rows
 
 
 def reduce_table():
-    rows = ["| ranks | link | all-reduce of the gradients | samples of 1,024 tokens a rank that hide it "
-            "|", "|---|---|---|---|"]
+    rows = ["| ranks | link | all-reduce of the gradients | "
+            "samples of 1,024 tokens a rank that hide it |", "|---|---|---|---|"]
     rate = GPU["flops"] * GPU["reached"]
     backward = LAYERS * (other_flops(1024) * 2 / 3 + attention_flops(1024, 1024, True) * 2.5 / 3.5)
     for ranks in (8, 64, 1000):

@@ -241,8 +241,31 @@ def attack_page_of(result, notes):
     return "\n".join(text + (["", why] if why else []))
 
 
+def dist_page_of(result, _):
+    """dist.json: from one process to two, and gradients on their way during backward."""
+    scaling, step = result["weak_scaling"], result["overlap"]
+    best = scaling["best"]
+    seconds = {k: min(turn["user_seconds"] for turn in seen)
+               for k, seen in scaling["turns"].items()}
+    rows = [["processes", "images/s, the best turn", "seconds of processors, the least"]]
+    rows += [["---"] * 3]
+    rows += [[k, f"{best[k]:.0f}", f"{seconds[k]:.1f}"] for k in best]
+    hidden = step["afterwards"] - step["whole"]
+    return "\n".join([
+        f"## Two processes, {result['machine']}", "",
+        f"`bench/dist.py` on {result['processor']}, commit {result['commit']}, {result['date']}; the "
+        f"machine's load before was {result['load_before']:.1f}. `foci train` with a thread a "
+        f"process and {scaling['images_a_process']} images a process and step:", "",
+        *("| " + " | ".join(row) + " |" for row in rows), "",
+        f"Two processes are {scaling['times']:.2f} times as fast as one, and cost "
+        f"{seconds['2'] / seconds['1'] / 2:.2f} times the processor time an image. A step whose "
+        f"{len(step['buckets'])} buckets of gradients travel during backward takes "
+        f"{1000 * step['whole']:.0f} ms, one that sends them afterwards {1000 * hidden:.0f} ms more:",
+        "", "![gradients on their way](overlap.svg)"])
+
+
 PAGES = {"nn": torch_page_of, "gpu": gpu_page_of, "ptxas": ptxas_page_of, "deit": deit_page_of,
-         "micro": micro_page_of, "attack": attack_page_of}
+         "micro": micro_page_of, "attack": attack_page_of, "dist": dist_page_of}
 
 
 def read(path):

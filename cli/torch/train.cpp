@@ -23,6 +23,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <optional>
 
 namespace foci::cli {
@@ -219,7 +220,8 @@ int run_torch(const Train& verb) {
   try {
     return train_in(verb, &group, standing->restart > 0);
   } catch (const std::exception& fault) {
-    group.fail(shown(fault.what()));
+    const bool full = dynamic_cast<const std::bad_alloc*>(&fault) != nullptr;
+    group.fail(full ? "there is not enough memory" : shown(fault.what()));
     // Threads that wait for what will not come are left behind, and nothing of theirs is freed.
     ::on_exit(
         [](int status, void*) {

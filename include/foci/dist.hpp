@@ -96,6 +96,8 @@ class FOCI_API Group {
 
   /// A sign that this rank gets on with its work.
   void alive();
+  /// So many seconds beyond the patience may pass now without one: a large file is written.
+  void allow(double seconds);
   /// The last step that is saved, for the text of an end.
   void saved(std::int64_t step);
   /// This rank gives up: all others end with its reason.

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <sstream>
 
 namespace foci::dist {
 namespace {
@@ -44,20 +45,32 @@ struct Group::Inside {
   explicit Inside(const GroupOptions& o)
       : options(o), meeting(o.standing, Meeting::Role::host_if_rank_0, in_ms(o.join)) {}
 
-  /// Everyone's name, once all are here.
+  /// Everyone's name, which rank 0 gathers once all are here; the others ask it alone.
   std::vector<std::string> names() {
     const Standing& s = options.standing;
-    const auto until = std::chrono::steady_clock::now() + in_ms(options.join);
     meeting.set(fmt::format("name/{}", s.rank), own_name());
+    if (s.rank == 0) meeting.set("names", gathered());
+    const auto later = in_ms(options.join) + std::chrono::seconds(30);
     std::vector<std::string> all;
+    std::istringstream lines(meeting.get("names", later));
+    for (std::string line; std::getline(lines, line);) all.push_back(line);
+    if (int(all.size()) == s.size) return all;
+    throw Lost(all.empty() ? "nobody came" : all[0]);
+  }
+
+  /// A line each, or one that says who is missing.
+  std::string gathered() {
+    const Standing& s = options.standing;
+    const auto until = std::chrono::steady_clock::now() + in_ms(options.join);
+    std::string all;
     for (int rank = 0; rank < s.size; ++rank) {
       const auto left =
           std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
       try {
-        all.push_back(meeting.get(fmt::format("name/{}", rank), std::max(left, milliseconds(1))));
+        all += meeting.get(fmt::format("name/{}", rank), std::max(left, milliseconds(1))) + "\n";
       } catch (const std::exception&) {
-        throw Lost(fmt::format("rank {} of {} did not come to {}:{} within {:.0f} s", rank, s.size,
-                               s.host, s.port, options.join));
+        return fmt::format("rank {} of {} did not come to {}:{} within {:.0f} s\n", rank, s.size,
+                           s.host, s.port, options.join);
       }
     }
     return all;
@@ -167,6 +180,7 @@ Group::Pending Group::pass_on(const at::Tensor& to_next, const at::Tensor& from_
   return pending;
 }
 
+void Group::allow(double seconds) { inside_->watch->allow(seconds); }
 void Group::alive() { inside_->watch->alive(); }
 void Group::saved(std::int64_t step) { inside_->watch->saved(step); }
 

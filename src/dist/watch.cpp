@@ -58,8 +58,8 @@ std::string Watch::with_saved(std::string text) const {
 
 void Watch::tell_own(std::int64_t number) {
   meeting_.set(fmt::format("beat/{}", standing_.rank),
-               fmt::format("{} {} {} {}", number, marks_.load(), waits_.load() ? 1 : 0,
-                           leaves_.load() ? 1 : 0));
+               fmt::format("{} {} {} {} {}", number, marks_.load(), waits_.load() ? 1 : 0,
+                           leaves_.load() ? 1 : 0, allowed_.load()));
 }
 
 void Watch::look_at(int rank) {
@@ -69,7 +69,7 @@ void Watch::look_at(int rank) {
   std::istringstream text(meeting_.get(name, 10s));
   std::string beats, marks;
   int waits = 0, left = 0;
-  text >> beats >> marks >> waits >> left;
+  text >> beats >> marks >> waits >> left >> sign.allowed;
   const auto now = Clock::now();
   if (beats != sign.beats) sign.heard = now;
   if (marks != sign.marks || marks == "0") sign.moved = now;
@@ -90,7 +90,7 @@ std::string Watch::of_all(Clock::time_point now) {
                  moved = Seconds(now - sign.moved).count();
     if (heard > silent)
       return fmt::format("{} is lost: no sign of life for {:.0f} s", name_of(rank), heard);
-    if (moved > patience_.count() && !sign.waits) {
+    if (moved > patience_.count() + sign.allowed && !sign.waits) {
       return fmt::format("{} hangs: no progress for {:.0f} s (--patience allows for more)",
                          name_of(rank), moved);
     }

@@ -28,6 +28,7 @@ class Watch {
   void alive() { marks_.fetch_add(1, std::memory_order_relaxed); }
   /// The main thread waits for others, or does so no longer.
   void waits(bool yes) { waits_.store(yes, std::memory_order_relaxed); }
+  void allow(double seconds) { allowed_.store(seconds, std::memory_order_relaxed); }
   void saved(std::int64_t step) { saved_.store(step, std::memory_order_relaxed); }
 
   /// This rank gives up.
@@ -43,6 +44,7 @@ class Watch {
   struct Sign {
     std::string beats, marks;
     bool waits = false, left = false;
+    double allowed = 0;
     Clock::time_point heard, moved;
   };
 
@@ -67,6 +69,7 @@ class Watch {
   Meeting meeting_;
   std::vector<Sign> signs_;
   std::atomic<std::int64_t> marks_ = 0, saved_ = -1;
+  std::atomic<double> allowed_ = 0;
   std::atomic<bool> waits_ = false, stop_ = false, known_ = false, asked_ = false, broken_ = false;
   std::atomic<bool> leaves_ = false;
   std::atomic<Clock::time_point> answered_;

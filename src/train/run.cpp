@@ -31,6 +31,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t step_stream = 0x57e9;  // apart from those of the data
 
+constexpr double saving_seconds = 600;  // a slow disk is no rank that hangs
+
 double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
@@ -236,8 +238,12 @@ class Run {
     }
     if (writes()) {
       files_.sync();  // a checkpoint never knows of a step that the files do not
+      if (o_.group != nullptr) o_.group->allow(saving_seconds);
       save_checkpoint(o_.folder, step_, state(), o_.keep);
-      if (o_.group != nullptr) o_.group->saved(step_);
+      if (o_.group != nullptr) {
+        o_.group->saved(step_);
+        o_.group->allow(0);
+      }
     }
     saved_ = step_;
   }
