@@ -253,15 +253,15 @@ def dist_page_of(result, _):
     hidden = step["afterwards"] - step["whole"]
     return "\n".join([
         f"## Two processes, {result['machine']}", "",
-        f"`bench/dist.py` on {result['processor']}, commit {result['commit']}, {result['date']}; the "
-        f"machine's load before was {result['load_before']:.1f}. `foci train` with a thread a "
+        f"`bench/dist.py` on {result['processor']}, commit {result['commit']}, {result['date']}; "
+        f"the machine's load before was {result['load_before']:.1f}. `foci train` with a thread a "
         f"process and {scaling['images_a_process']} images a process and step:", "",
         *("| " + " | ".join(row) + " |" for row in rows), "",
         f"Two processes are {scaling['times']:.2f} times as fast as one, and cost "
         f"{seconds['2'] / seconds['1'] / 2:.2f} times the processor time an image. A step whose "
         f"{len(step['buckets'])} buckets of gradients travel during backward takes "
-        f"{1000 * step['whole']:.0f} ms, one that sends them afterwards {1000 * hidden:.0f} ms more:",
-        "", "![gradients on their way](overlap.svg)"])
+        f"{1000 * step['whole']:.0f} ms, one that sends them afterwards {1000 * hidden:.0f} ms "
+        "more:", "", "![gradients on their way](overlap.svg)"])
 
 
 PAGES = {"nn": torch_page_of, "gpu": gpu_page_of, "ptxas": ptxas_page_of, "deit": deit_page_of,
