@@ -166,7 +166,7 @@ void Meter::Sums::hear(const nn::Seen& call) {
   to.keys = std::max(to.keys, call.k.size(2));
   rows(to, call);
   metric(to, call);
-  if (closely > 0) close(to, call);
+  if (closely > 0 && !call.extras.q_offsets.defined()) close(to, call);
 }
 
 void Meter::Sums::hear(const nn::Passed& passed) {

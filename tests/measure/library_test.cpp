@@ -303,6 +303,22 @@ TEST(Measure, HealthOfAMetric) {
   EXPECT_THROW(measure::health(torch::ones({3})), InvalidArgument);
 }
 
+/// Packed sequences have row statistics; their weights are no one matrix.
+TEST(Measure, PackedSequencesHaveRowStatistics) {
+  torch::manual_seed(4);
+  const at::Tensor x = torch::randn({1, 2, 7, 4});
+  const at::Tensor offsets = torch::tensor({0, 3, 7}, torch::kLong);
+  measure::Meter meter;
+  meter.add([&] { nn::attend(x, x, x, {.q_offsets = offsets, .k_offsets = offsets}); });
+  const measure::Layer layer = meter.report().layers[0];
+  const auto alone = [&](int first, int last) {
+    const at::Tensor part = x.slice(2, first, last);
+    return nn::measure(part, part, part).concentration.sum().item<double>();
+  };
+  EXPECT_NEAR(layer.rows.concentration.mean, (alone(0, 3) + alone(3, 7)) / 14, 1e-6);
+  EXPECT_EQ(layer.rows.distance.n, 0);
+}
+
 /// A message that says these words.
 template <class F>
 void expect_told(F&& f, const std::string& words) {
