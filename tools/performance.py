@@ -264,8 +264,27 @@ def dist_page_of(result, _):
         "more:", "", "![gradients on their way](overlap.svg)"])
 
 
+def measure_page_of(result, notes):
+    """measure.json: what measuring a model costs beside evaluating it."""
+    text = [f"## {result['machine']}: measuring a model beside evaluating it", "",
+            f"{result['processor']}; commit `{result['commit']}`, {result['date']}. Every batch of "
+            "made images once plainly and once under `measure::Meter`, in turns, by processor time "
+            "(`bench/measure.py`): row statistics and the likeness of tokens of all, weights and "
+            f"spectra of 16. Asked: at most {result['bar_ratio']:g} times the plain pass.", "",
+            "| model | metric | images | threads | plain | measured | ratio | reached |",
+            "|---|---|---:|---:|---:|---:|---:|---|"]
+    for line in result["lines"]:
+        text.append(f"| {line['model']} | {line['metric']} | {line['images']} | {line['threads']} "
+                    f"| {seconds(line['plain_seconds'])} | {seconds(line['measured_seconds'])} | "
+                    f"{line['ratio']:.2f} | "
+                    f"{'yes' if line['ratio'] <= result['bar_ratio'] else '**no**'} |")
+    why = why_not(notes, result["machine"], "measure")
+    return "\n".join(text + (["", why] if why else []))
+
+
 PAGES = {"nn": torch_page_of, "gpu": gpu_page_of, "ptxas": ptxas_page_of, "deit": deit_page_of,
-         "micro": micro_page_of, "attack": attack_page_of, "dist": dist_page_of}
+         "micro": micro_page_of, "attack": attack_page_of, "dist": dist_page_of,
+         "measure": measure_page_of}
 
 
 def read(path):
