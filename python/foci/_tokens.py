@@ -14,7 +14,7 @@ _MOST = 1e12
 def _ratio(above: Tensor, below: Tensor) -> float:
     """above / below, 0 for 0/0 and never more than 1e12."""
     top, bottom = float(above), float(below)
-    if not top > 0:
+    if top == 0:
         return 0.0
     return top / bottom if bottom > top / _MOST else _MOST
 
@@ -22,6 +22,8 @@ def _ratio(above: Tensor, below: Tensor) -> float:
 def likeness(x: Tensor) -> Dict[str, float]:
     """Of one sample's tokens (N,D)."""
     x = x.detach().double()
+    if not bool(x.isfinite().all()):
+        return {name: float("nan") for name in ALIKE}
     n = x.size(0)
     sizes = x.norm(dim=1, keepdim=True)
     units = torch.where(sizes > 0, x / sizes.clamp_min(1e-300), torch.zeros_like(x))
@@ -50,7 +52,7 @@ def spectrum(x: Tensor) -> Dict[str, float]:
     x = x.detach().double()
     top = float(x.abs().max()) if x.numel() else 0.0
     if not 0 < top < float("inf"):
-        return {name: 0.0 for name in SPECTRUM}
+        return {name: 0.0 if top == 0 else float("nan") for name in SPECTRUM}
     x = x / top
     squares = torch.linalg.eigvalsh(x @ x.t() if x.size(1) > x.size(0) else x.t() @ x)
     squares = squares[squares > 1e-15 * len(squares) * float(squares[-1])]

@@ -40,6 +40,27 @@ def metric_of(call: Seen) -> Optional[Tensor]:
     return m if m.dim() > 1 else None
 
 
+def finite(call: Seen) -> Tuple[Seen, Tensor]:
+    """The call with zeros in place of samples that are not finite, and which (B) are."""
+    B = call.q.size(0)
+    sound = torch.ones(B, dtype=torch.bool, device=call.q.device)
+    for x in (call.q, call.k, call.key_bias, call.metric, call.statistics[7]):
+        if x is not None and x.dim() > 1 and x.size(0) == B:
+            sound = sound & x.flatten(1).isfinite().all(1)
+    if bool(sound.all()):
+        return call, sound
+
+    def mended(x: Optional[Tensor]) -> Optional[Tensor]:
+        if x is None or x.dim() < 2 or x.size(0) != B:
+            return x
+        return torch.where(sound.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros_like(x))
+
+    q, k, v, mask, bias, metric, how, statistics = call
+    found = (*statistics[:7], mended(statistics[7]))
+    parts = [mended(q), mended(k), mended(v), mask, mended(bias), mended(metric)]
+    return Seen(*parts, how, found), sound  # type: ignore[arg-type]
+
+
 def columns(call: Seen, first: int, count: int) -> Tensor:
     """a (B,H,N,count): the weights of some keys."""
     B, G, M = call.k.shape[:3]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _tokens, _watch
-from ._weights import Grid, is_full, look_closely, mean_over, metric_of, words_of
+from ._weights import Grid, finite, is_full, look_closely, mean_over, metric_of, words_of
 
 ROWS = ("concentration", "effective_keys", "entropy", "largest", "distance", "top_mass")
 WHOLE = ("head_distance", "rollout_keys", "key_change")
@@ -215,8 +215,10 @@ class _Meter:
             return
         full = is_full(layer.words)
         n = min(used.size(0), max(0, self.closely - self.samples)) if full else used.size(0)
-        if n > 0:
-            layer.add_metric(used[:n], full)
+        some = used[:n]
+        some = some[some.flatten(1).isfinite().all(1)]
+        if some.size(0) > 0:
+            layer.add_metric(some, full)
 
     def _closely(self, layer: _Layer, call: _watch.Seen, rows: Tensor) -> None:
         N, M = call.q.size(2), call.k.size(2)
@@ -230,14 +232,16 @@ class _Meter:
                 f"foci.measure_model: a layer has {M} keys, and its grid {grid.leading} leading "
                 f"tokens and {grid.height} x {grid.width} others"
             )
+        below, k = self.keys_below, call.k.detach().double()
+        call, sound = finite(call)
+        rows = rows & sound[:, None, None]
         found = look_closely(call, rows, self.top, grid, self.product, rolls)
         self.product = found.product
         layer.add_rows("distance", found.distance)
         layer.add_rows("top_mass", found.top)
-        layer.numbers["head_distance"].add(found.head_distance.tolist())
+        layer.numbers["head_distance"].add(found.head_distance[sound].tolist())
         if found.rollout_keys is not None:
-            layer.numbers["rollout_keys"].add(found.rollout_keys.tolist())
-        below, k = self.keys_below, call.k.detach().double()
+            layer.numbers["rollout_keys"].add(found.rollout_keys[sound].tolist())
         if below is not None and below.shape == k.shape:
             keep = torch.ones_like(k[:, :1, :, :1])
             if call.key_mask is not None:

@@ -127,7 +127,7 @@ std::vector<double> key_change(const at::Tensor& below, const at::Tensor& k,
   std::vector<double> all;
   for (std::int64_t b = 0; b < k.size(0); ++b) {
     const double by = divisor[b].item<double>();
-    all.push_back(by > 0 ? above[b].item<double>() / by : 0);
+    all.push_back(by == 0 ? 0 : above[b].item<double>() / by);  // NaN stays NaN
   }
   return all;
 }

@@ -19,9 +19,10 @@ namespace {
 
 constexpr double most_ratio = 1e12;
 
-/// above / below, 0 for 0/0 and never more than 1e12.
+/// above / below, 0 for 0/0 and never more than 1e12; NaN stays NaN.
 double ratio(double above, double below) {
-  if (!(above > 0)) return 0;
+  if (above == 0) return 0;
+  if (std::isnan(above) || std::isnan(below)) return NAN;
   return below > above / most_ratio ? above / below : most_ratio;
 }
 

@@ -121,8 +121,10 @@ void Meter::Sums::metric(LayerSums& to, const nn::Seen& call) const {
   // Eigenvalues cost too much for every sample.
   const std::int64_t some = full ? std::min(closely, used.size(0)) : used.size(0);
   if (some == 0) return;
-  const at::Tensor m = used.narrow(0, 0, some);
-  to.health.add(health(m, full ? Extent::full : Extent::diagonal), double(some));
+  at::Tensor m = used.narrow(0, 0, some);
+  m = m.index_select(0, m.flatten(1).isfinite().all(1).nonzero().squeeze(1));
+  if (m.size(0) == 0) return;
+  to.health.add(health(m, full ? Extent::full : Extent::diagonal), double(m.size(0)));
 }
 
 void Meter::Sums::close(LayerSums& to, const nn::Seen& call) {

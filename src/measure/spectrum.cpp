@@ -171,7 +171,8 @@ Spectrum spectrum(const at::Tensor& x, const SpectrumOptions& how) {
   const at::NoGradGuard without;
   const at::Tensor plain = x.detach().to(at::kCPU, at::kDouble);
   const double scale = plain.abs().max().item<double>();
-  if (!(scale > 0) || !std::isfinite(scale)) return {};
+  if (scale == 0) return {};
+  if (!std::isfinite(scale)) return {{NAN, 0}, {NAN, 0}, {NAN, 0}, {NAN, 0}};
   const at::Tensor safe = plain / scale;  // none of the numbers hangs on it
   return std::min(x.size(0), x.size(1)) <= how.exact ? exact_spectrum(safe)
                                                      : probed_spectrum(safe, how);

@@ -252,6 +252,8 @@ TEST(Measure, OneKeyAndNone) {
 
 TEST(Measure, AMillionTokens) {
   torch::manual_seed(1);
+  const int threads = torch::get_num_threads();
+  torch::set_num_threads(1);  // on a busy machine several would wait for one another
   const std::int64_t M = 1000000;
   const at::Tensor k = torch::randn({1, 1, M, 4}), q = torch::randn({1, 1, 2, 4});
   measure::Meter meter({.closely = 1});
@@ -276,6 +278,7 @@ TEST(Measure, AMillionTokens) {
   const auto thin = [](const at::Tensor& x) { return x.slice(3, 0, 1); };
   const auto pass = [&] { nn::attend(thin(many).slice(2, 0, 540), thin(k), thin(k)); };
   EXPECT_THROW(measure::maps(pass), Unsupported);
+  torch::set_num_threads(threads);
 }
 
 TEST(Measure, HealthOfAMetric) {
@@ -301,6 +304,33 @@ TEST(Measure, HealthOfAMetric) {
   EXPECT_EQ(measure::drift(torch::ones({2}), 2 * torch::ones({2})), 1);
   EXPECT_EQ(measure::drift(torch::zeros({2}), torch::ones({2})), 0);
   EXPECT_THROW(measure::health(torch::ones({3})), InvalidArgument);
+}
+
+/// A sample that is not finite is left out of every number, and nothing else is.
+TEST(Measure, WhatIsNotFiniteIsLeftOut) {
+  Stack whole, broken;
+  whole.how = broken.how = options_of({{"metric", "random"}});
+  broken.x = torch::cat({whole.x, torch::full({1, 7, 8}, std::nan(""))});
+  measure::Meter one({.closely = -1}), other({.closely = -1});
+  one.add([&] { whole.pass(0, 6); });
+  other.add([&] { broken.pass(0, 7); });
+  const measure::Layer a = one.report().layers[1], b = other.report().layers[1];
+  for (const measure::Value measure::Rows::*of :
+       {&measure::Rows::concentration, &measure::Rows::entropy, &measure::Rows::distance,
+        &measure::Rows::top}) {
+    EXPECT_NEAR((a.rows.*of).mean, (b.rows.*of).mean, 1e-6);
+    EXPECT_EQ((b.rows.*of).n, 6);
+  }
+  for (const measure::Value measure::Tokens::*of :
+       {&measure::Tokens::cosine, &measure::Tokens::high_low, &measure::Tokens::residual,
+        &measure::Tokens::dirichlet_relative, &measure::Tokens::effective_rank}) {
+    EXPECT_NEAR((a.tokens.*of).mean, (b.tokens.*of).mean, 1e-6);
+    EXPECT_EQ((b.tokens.*of).n, 6);
+  }
+  EXPECT_EQ(b.head_distance.n, 6);
+  EXPECT_EQ(b.key_change.n, 6);
+  EXPECT_EQ(b.rollout_keys.n, 6);
+  EXPECT_EQ(b.metric->most, a.metric->most);
 }
 
 /// Packed sequences have row statistics; their weights are no one matrix.

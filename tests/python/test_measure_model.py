@@ -159,6 +159,18 @@ def test_nothing_to_divide_by():
         assert all(math.isfinite(number) for number in layer.metric.values())
 
 
+def test_what_is_not_finite_is_left_out():
+    model, x = Stack(), tokens()
+    broken = torch.cat([x, torch.full((1, 7, 12), float("nan"))])
+    one, other = (foci.measure_model(model, y, closely=len(y)) for y in (x, broken))
+    for a, b in zip(one.layers, other.layers):
+        for name in (*ROWS, "head_distance", "rollout_keys"):
+            assert a.rows[name] == pytest.approx(b.rows[name], rel=1e-5), name
+        for name in TOKENS:
+            assert a.tokens[name] == pytest.approx(b.tokens[name], rel=1e-5), name
+        assert (a.metric or {}) == pytest.approx(b.metric or {}, rel=1e-5)
+
+
 def test_what_it_cannot_measure_is_said():
     with pytest.raises(ValueError, match="calls no attention of foci's"):
         foci.measure_model(torch.nn.Linear(3, 3), torch.ones(2, 3))
