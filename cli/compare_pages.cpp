@@ -108,7 +108,7 @@ VerbPage reproduce_page() {
                   "the largest difference that passes"}},
                 common_flags()}),
       "RECORDS",
-      "a file of Records: records.jsonl of a run or of a comparison",
+      "a file of Records: records.jsonl of a run or of a comparison, or results.json beside one",
       {"Exit status 1 says that the values differ. What the command needs (data, weights of an "
        "eval or attack) must still be where it was; nothing of it is changed."}};
 }

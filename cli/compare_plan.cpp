@@ -40,7 +40,10 @@ bool is_beside(std::string_view flag) {
 Words train_defaults(const std::string& task) {
   Words words = {{"clip", "1"}, {"sample", "0"}, {"keep", "1"}};
   if (task == "image")
-    words.merge(Words{{"batch", "64"}, {"learning-rate", "0.002"}, {"judge-count", "500"}});
+    words.merge(Words{{"model", "vit_micro"},
+                      {"batch", "64"},
+                      {"learning-rate", "0.002"},
+                      {"judge-count", "500"}});
   if (task == "segment") {
     words.merge(
         Words{{"image", "96"}, {"shorter", "180"}, {"schedule", "poly"}, {"judge-count", "0"}});

@@ -71,8 +71,14 @@ std::vector<std::string> shell_words(const std::string& command) {
   return words;
 }
 
+/// Beside results.json lie the Records that it is made of.
+std::string records_path(const std::string& path) {
+  const fs::path file(path);
+  return file.filename() == "results.json" ? (file.parent_path() / "records.jsonl").string() : path;
+}
+
 Record chosen(const Reproduce& verb) {
-  const std::vector<Record> records = read_records(verb.records);
+  const std::vector<Record> records = read_records(records_path(verb.records));
   if (records.empty()) throw FileError(fmt::format("{}: has no Records", shown(verb.records)));
   if (verb.words.count("line") > 0) {
     const std::int64_t line = to_count(verb.words.at("line"));

@@ -263,9 +263,6 @@ TEST(Compare, APlanIsReadAndWritten) {
   const Ran ran = call({"compare", "--plan", out + "/plan.json", "--out", again, "--threads", "2"});
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_EQ(values_of(again), values_of(out));
-  // The shipped plan is the default one.
-  const json shipped = json::parse(read(FOCI_SOURCE_DIR "/presets/compare.json"));
-  for (const auto& [name, value] : shipped.items()) EXPECT_FALSE(name.empty());
 }
 
 TEST(Report, AssemblesRunsAndLeavesOutHalfOnes) {
@@ -318,54 +315,8 @@ TEST(Reproduce, MeasuresAgainAndCompares) {
   EXPECT_EQ(differs.status, 1);
   EXPECT_NE(differs.out.find(" allowed: not the same\n"), std::string::npos) << differs.out;
   EXPECT_EQ(run_foci({"reproduce", path, "--tolerance", "0.3", "--quiet"}).status, 0);
-}
-
-struct Refused {
-  Words words;
-  int status;
-  std::string says;
-};
-
-TEST(Compare, SaysWhatIsWrong) {
-  const std::string out = folder().file("wrong");
-  const std::string odd = folder().file("odd.json");
-  write(odd, R"({"seedz": 3})");
-  const std::vector<Refused> all = {
-      {{"--mechanisms", "dot,layer-chnage"},
-       2,
-       "--mechanisms does not know 'layer-chnage'; did you mean layer-change?"},
-      {{"--mechanisms", "dot,dot"}, 2, "--mechanisms names dot twice"},
-      {{"--mechanisms", "dot:ridge=a"}, 2, "--ridge 'a' is not a finite number"},
-      {{"--mechanisms", "dot:riddge=1"}, 2, "'riddge' is no flag of a mechanism; did you mean rid"},
-      {{"--seeds", "0"}, 2, "--seeds 0 compares nothing; it needs 1 or more"},
-      {{"--task", "imag"}, 2, "--task does not know 'imag'; did you mean image?"},
-      {{"--task", "text"}, 2, "compare --task text needs --data"},
-      {{"--data", "fashion-minst"},
-       2,
-       "--data 'fashion-minst' is no folder and no known set; did you mean fashion-mnist?"},
-      {{"--attack", "apgd-c"}, 2, "--attack does not know 'apgd-c'; did you mean apgd-ce?"},
-      {{"--corruptions", "fogg"}, 2, "--corruptions does not know 'fogg' for --task image; did yo"},
-      {{"--model", "dimm=3"}, 2, "'dimm' is no flag of a run; did you mean dim?"},
-      {{"--model", "seed=3"}, 2, "seed is not for the model's words"},
-      {{"--budget", "soon"}, 2, "--budget 'soon' is no time"},
-      {{"--plan", odd}, 1, "'seedz' is no flag of a plan; did you mean seeds?"},
-      {{"--plan", "nowhere"}, 1, "nowhere: is no file, and there is no presets/nowhere.json"},
-      {{"--checkpoint", "nowhere"}, 1, "nowhere: has no whole config.json; is it a run?"},
-      {{"--jobs", "0"}, 2, "--jobs 0 is not a size"},
-  };
-  for (const Refused& one : all) {
-    Words words = {"compare", "--out", out};
-    const bool brings = one.words[0] == "--data" || one.words[0] == "--task";
-    if (!brings) words = words + Words{"--data", images()};
-    const Ran ran = call(words + one.words);
-    EXPECT_EQ(ran.status, one.status) << one.says << ran.out;
-    EXPECT_NE(ran.err.find(one.says), std::string::npos) << ran.err;
-  }
-  EXPECT_EQ(call({"report"}).status, 2);
-  EXPECT_EQ(call({"report", "nowhere"}).status, 1);
-  EXPECT_EQ(call({"reproduce"}).status, 2);
-  EXPECT_EQ(run_foci({"reproduce", whole() + "/records.jsonl"}).status, 2);
-  EXPECT_NE(run_foci({"reproduce", whole() + "/records.jsonl", "--name", "topp1"})
+  EXPECT_EQ(run_foci({"reproduce", whole() + "/results.json"}).status, 2);
+  EXPECT_NE(run_foci({"reproduce", whole() + "/results.json", "--name", "topp1"})
                 .err.find("has no Record 'topp1'; did you mean top1?"),
             std::string::npos);
 }

@@ -2,5 +2,6 @@
 foci_test(compare/statistics_test.cpp)
 # `foci compare` is tested where commands run in processes that are killed.
 if(TARGET train_command_test)
-  target_sources(train_command_test PRIVATE compare/command_test.cpp)
+  target_sources(train_command_test PRIVATE compare/command_test.cpp
+    compare/plan_test.cpp)
 endif()

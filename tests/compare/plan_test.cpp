@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of a comparison: every flag changes what would be done, and what is wrong is told in one
+// line before anything is.
+#include "train/child.hpp"
+
+#include "cli/torch/compare_stages.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+namespace {
+
+using namespace train_test;
+
+/// All that a comparison would do: its plan, its runs and the command lines of their steps.
+std::string trace_of(const Words& words) {
+  const auto verb = std::get<foci::cli::WithTorch>(foci::cli::parse(Words{"compare"} + words)).verb;
+  const auto plan = foci::cli::plan_of(std::get<foci::cli::Compare>(verb));
+  std::string trace = foci::cli::json_of(plan).dump();
+  for (const auto& run : foci::cli::compare_runs(
+           plan, {.out = "out", .data = "data", .data_sha256 = "sum", .steps = 9})) {
+    trace += "\n" + run.folder;
+    for (const auto& stage : run.stages) {
+      trace += "\n" + stage.file;
+      for (const std::string& word : stage.arguments) trace += " " + word;
+    }
+  }
+  return trace;
+}
+
+TEST(ComparePlans, EveryFlagChangesWhatIsDone) {
+  // Where and how it runs, tested above; and what is told beside the result.
+  const std::set<std::string> elsewhere = {"plan", "checkpoint", "out",     "jobs",  "json",
+                                           "help", "quiet",      "threads", "device"};
+  const std::map<std::string, std::string> values = {
+      {"task", "listops"},     {"data", "other"},
+      {"mechanisms", "dot"},   {"budget", "1h"},
+      {"model", "dim=8"},      {"attack", "fgsm"},
+      {"norm", "l2"},          {"eps", "4"},
+      {"corruptions", "fog"},  {"severity", "1,5"},
+      {"seeds", "2"},          {"steps", "11"},
+      {"judge-samples", "77"}, {"iterations", "7"},
+      {"queries", "7"},        {"check", "7"},
+      {"maps", "0"},           {"attack-samples", "7"},
+      {"seed", "7"},           {"corrupt-samples", "7"},
+      {"measure-samples", "7"}};
+  for (const auto& flag : foci::cli::find_verb("compare")->flags) {
+    const std::string name(flag.name);
+    if (elsewhere.contains(name)) continue;
+    ASSERT_TRUE(values.contains(name)) << "no change is listed for --" << name;
+    EXPECT_TRUE(trace_of({}) != trace_of({"--" + name, values.at(name)})) << name;
+  }
+  EXPECT_EQ(trace_of({}), trace_of({"--plan", FOCI_SOURCE_DIR "/presets/compare.json"}));
+}
+
+struct Refused {
+  Words words;
+  int status;
+  std::string says;
+};
+
+TEST(ComparePlans, SaysWhatIsWrong) {
+  const std::string out = folder().file("wrong");
+  const std::string odd = folder().file("odd.json");
+  write(odd, R"({"seedz": 3})");
+  const std::vector<Refused> all = {
+      {{"--mechanisms", "dot,layer-chnage"},
+       2,
+       "--mechanisms does not know 'layer-chnage'; did you mean layer-change?"},
+      {{"--mechanisms", "dot,dot"}, 2, "--mechanisms names dot twice"},
+      {{"--mechanisms", "dot:ridge=a"}, 2, "--ridge 'a' is not a finite number"},
+      {{"--mechanisms", "dot:riddge=1"}, 2, "'riddge' is no flag of a mechanism; did you mean rid"},
+      {{"--seeds", "0"}, 2, "--seeds 0 compares nothing; it needs 1 or more"},
+      {{"--task", "imag"}, 2, "--task does not know 'imag'; did you mean image?"},
+      {{"--task", "text"}, 2, "compare --task text needs --data"},
+      {{"--data", "fashion-minst"},
+       2,
+       "--data 'fashion-minst' is no folder and no known set; did you mean fashion-mnist?"},
+      {{"--attack", "apgd-c"}, 2, "--attack does not know 'apgd-c'; did you mean apgd-ce?"},
+      {{"--corruptions", "fogg"}, 2, "--corruptions does not know 'fogg' for --task image; did yo"},
+      {{"--model", "dimm=3"}, 2, "'dimm' is no flag of a run; did you mean dim?"},
+      {{"--model", "seed=3"}, 2, "seed is not for the model's words"},
+      {{"--budget", "soon"}, 2, "--budget 'soon' is no time"},
+      {{"--plan", odd}, 1, "'seedz' is no flag of a plan; did you mean seeds?"},
+      {{"--plan", "nowhere"}, 1, "nowhere: is no file, and there is no presets/nowhere.json"},
+      {{"--checkpoint", "nowhere"}, 1, "nowhere: has no whole config.json; is it a run?"},
+      {{"--jobs", "0"}, 2, "--jobs 0 is not a size"},
+  };
+  for (const Refused& one : all) {
+    Words words = {"compare", "--out", out};
+    const bool brings = one.words[0] == "--data" || one.words[0] == "--task";
+    if (!brings) words = words + Words{"--data", images()};
+    const Ran ran = call(words + one.words);
+    EXPECT_EQ(ran.status, one.status) << one.says << ran.out;
+    EXPECT_NE(ran.err.find(one.says), std::string::npos) << ran.err;
+  }
+  EXPECT_EQ(call({"report"}).status, 2);
+  EXPECT_EQ(call({"report", "nowhere"}).status, 1);
+  EXPECT_EQ(call({"reproduce"}).status, 2);
+}
+
+}  // namespace
