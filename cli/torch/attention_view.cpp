@@ -55,6 +55,17 @@ Numbers metric_in(const nn::Seen& call, std::int64_t head, std::int64_t query) {
   return numbers_of(own);
 }
 
+/// Which keys the query may see.
+std::vector<bool> seen_by(const nn::Seen& call, std::int64_t query) {
+  const std::int64_t M = call.k.size(2), last = query + M - call.q.size(2);
+  std::vector<bool> seen(std::size_t(M), true);
+  for (std::int64_t j = 0; j < M; ++j) {
+    const bool masked = call.extras.key_mask.defined() && !call.extras.key_mask[0][j].item<bool>();
+    seen[std::size_t(j)] = !masked && (!call.how.causal || j <= last);
+  }
+  return seen;
+}
+
 nn::Seen under_dot(const nn::Seen& call) {
   nn::Seen plain = call;
   plain.how.metric = Dot{};
@@ -122,11 +133,13 @@ std::vector<report::Plane> AttentionView::planes(std::int64_t layer, std::int64_
   const std::int64_t D = call.q.size(3), group = head * call.k.size(1) / call.q.size(1);
   const Numbers q = numbers_of(call.q[0][head][query]), all = numbers_of(call.k[0][group]);
   const Numbers m = metric_in(call, head, query);
+  const std::vector<bool> visible = seen_by(call, query);
+  if (std::find(visible.begin(), visible.end(), true) == visible.end()) return {};
   const auto plane_under = [&](const nn::Seen& seen, const Numbers& metric, std::string name) {
     const Numbers row = row_of(seen, head, query);
     Numbers keys, weights;
     for (std::size_t j = 0; j < row.size(); ++j) {
-      if (row[j] == 0) continue;  // not seen, or too far to draw
+      if (!visible[j]) continue;
       weights.push_back(row[j]);
       keys.insert(keys.end(), all.begin() + std::ptrdiff_t(j) * D,
                   all.begin() + std::ptrdiff_t(j + 1) * D);

@@ -33,8 +33,8 @@ class AttentionView {
                  std::int64_t count) const;
   /// One query's rollout up to a layer; empty where maps are not square, or larger than 1,024.
   Numbers rollout_row(std::int64_t layer, std::int64_t query) const;
-  /// The head as its metric sees it, and as dot would in the same plane. Keys that the query does
-  /// not see are left out.
+  /// The head as its metric sees it, and before it as dot would in the same plane. Keys that the
+  /// query does not see are left out; none where it sees none.
   std::vector<report::Plane> planes(std::int64_t layer, std::int64_t head,
                                     std::int64_t query) const;
 

@@ -4,6 +4,7 @@
 
 #include "cli/mechanism.hpp"
 #include "cli/torch/attention_view.hpp"
+#include "cli/torch/measure_charts.hpp"
 
 #include <foci/error.hpp>
 
@@ -62,7 +63,9 @@ class Folder {
     if (fault)
       throw FileError(fmt::format("{}: cannot be made a folder: {}", path_, fault.message()));
   }
+  /// Nothing of an empty text.
   void text(const std::string& name, const std::string& text) {
+    if (text.empty()) return;
     const std::string path = named(name);
     std::ofstream file(path + ".part", std::ios::binary);
     file << text;
@@ -83,73 +86,6 @@ class Folder {
   }
   std::string path_;
 };
-
-std::vector<std::string> counted(std::int64_t count) {
-  std::vector<std::string> names;
-  for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
-  return names;
-}
-
-/// Layers by heads of what was measured; layers with other numbers of heads share no grid.
-void write_layers(Folder& folder, const Pictured& of, const measure::Report& report) {
-  const struct {
-    const char* name;
-    measure::Value measure::Rows::*value;
-    std::optional<double> from, to;
-  } kinds[] = {{"concentration S", &measure::Rows::concentration, 0, 1},
-               {"effective keys", &measure::Rows::effective_keys, {}, {}},
-               {"distance", &measure::Rows::distance, {}, {}},
-               {"entropy, nats", &measure::Rows::entropy, {}, {}}};
-  report::GridSheet sheet{.title = of.name + ": attention by layer and head",
-                          .about = "Means over queries and samples, a row for each layer."};
-  for (const auto& kind : kinds) {
-    report::Grid grid{.name = kind.name, .from = kind.from, .to = kind.to};
-    bool complete = !report.layers.empty();
-    for (const measure::Layer& layer : report.layers) {
-      complete = complete && !layer.by_head.empty() &&
-                 layer.by_head.size() == report.layers[0].by_head.size();
-      for (const measure::Rows& head : layer.by_head) {
-        complete = complete && (head.*kind.value).n > 0;
-        grid.values.push_back((head.*kind.value).mean);
-      }
-    }
-    if (!complete) continue;
-    grid.rows = counted(std::int64_t(report.layers.size()));
-    grid.columns = counted(std::int64_t(report.layers[0].by_head.size()));
-    sheet.grids.push_back(std::move(grid));
-  }
-  if (!sheet.grids.empty()) folder.text("layers.svg", report::draw(sheet));
-}
-
-/// How alike tokens are after each block, and how far from all the same.
-void write_collapse(Folder& folder, const Pictured& of, const measure::Report& report) {
-  report::LineChart chart{.title = of.name + ": tokens by layer",
-                          .about =
-                              "The mean cosine of pairs of tokens and what is left of them "
-                              "beside their mean, before the first block and after each.",
-                          .x = {"blocks passed"},
-                          .y = {.name = "mean over samples, and its standard error"}};
-  const struct {
-    const char* name;
-    measure::Value measure::Tokens::*value;
-  } kinds[] = {{"mean pairwise cosine", &measure::Tokens::cosine},
-               {"rank-1 residual", &measure::Tokens::residual}};
-  for (const auto& kind : kinds) {
-    report::Series series{.name = kind.name};
-    const auto add = [&](double x, const measure::Value& value) {
-      if (value.n == 0) return;
-      series.x.push_back(x);
-      series.y.push_back(value.mean);
-      series.low.push_back(value.mean - value.error);
-      series.high.push_back(value.mean + value.error);
-    };
-    add(0, report.embedded.*kind.value);
-    for (std::size_t l = 0; l < report.layers.size(); ++l)
-      add(double(l + 1), report.layers[l].tokens.*kind.value);
-    if (!series.x.empty()) chart.series.push_back(std::move(series));
-  }
-  if (!chart.series.empty()) folder.text("collapse.svg", report::draw(chart));
-}
 
 /// The weights of those keys that stand on the grid.
 report::Heat heat_of(std::string name, const Numbers& row, const measure::Grid& grid) {
@@ -219,6 +155,7 @@ void write_plane(Folder& folder, const Pictured& of, const AttentionView& view, 
                  Json& told) {
   const std::int64_t head = std::max<std::int64_t>(0, place.head);
   const std::vector<report::Plane> planes = view.planes(place.layer, head, place.query);
+  if (planes.empty()) return;
   report::PlaneSheet sheet{
       .title =
           fmt::format("{}: layer {}, head {}, query {}", of.name, place.layer, head, place.query),
@@ -242,10 +179,12 @@ constexpr std::int64_t mapped = 40, tinted = 160;
 
 void write_tokens(Folder& folder, const Pictured& of, const AttentionView& view,
                   const Place& place) {
-  const auto count = std::int64_t(of.tokens.size());
-  if (count == 0 || count != view.keys(place.layer) || count != view.queries(place.layer)) return;
+  const std::int64_t count = view.keys(place.layer);
+  const bool known = std::int64_t(of.tokens.size()) == count;
+  if (of.image || count != view.queries(place.layer)) return;
+  const auto all = known ? of.tokens : counted(count);  // words, or places
   const auto names = [&](std::int64_t first, std::int64_t some) {
-    return std::vector<std::string>(of.tokens.begin() + first, of.tokens.begin() + first + some);
+    return std::vector<std::string>(all.begin() + first, all.begin() + first + some);
   };
   const auto begin_of = [&](std::int64_t most) {
     return std::clamp<std::int64_t>(place.query + 1 - most, 0,
@@ -258,6 +197,7 @@ void write_tokens(Folder& folder, const Pictured& of, const AttentionView& view,
                        .keys = names(first, some),
                        .weights = view.square(place.layer, place.head, first, some)};
   folder.text("tokens.svg", report::draw(map));
+  if (!known) return;
   const std::int64_t from = begin_of(tinted), length = std::min(tinted, count);
   report::TextSheet sheet{.title = of.name + ": " + place.words(),
                           .about = "A text whose tokens are tinted by what one of them gives.",
@@ -288,67 +228,24 @@ void write_one(Folder& folder, const PictureWish& wish, const Pictured& of,
   Json told{{"model", of.name},       {"sample", of.sample},  {"layer", place.layer},
             {"head", place.head},     {"query", place.query}, {"metric", view.metric(place.layer)},
             {"planes", Json::array()}};
-  write_layers(folder, of, report);
-  write_collapse(folder, of, report);
+  folder.text("layers.svg", layers_svg(of, report));
+  folder.text("collapse.svg", collapse_svg(of, report));
   write_heat(folder, of, view, place, told);
   write_plane(folder, of, view, place, told);
   write_tokens(folder, of, view, place);
   folder.text("pictures.json", told.dump(1) + "\n");
   const measure::Grid grid = grid_at(of.grids, place.layer);
-  beside.planes.push_back(
-      view.planes(place.layer, std::max<std::int64_t>(0, place.head), place.query).back());
-  beside.planes.back().name = of.label;
+  auto planes = view.planes(place.layer, std::max<std::int64_t>(0, place.head), place.query);
+  if (!planes.empty()) {
+    planes.back().name = of.label;
+    beside.planes.push_back(std::move(planes.back()));
+  }
   if (!of.image || !on_grid(grid, view.keys(place.layer))) return;
   beside.heat.name = fmt::format("{}, {}", of.sample, place.words());
   beside.heat.image = *of.image;
   beside.heat.query = cell_of(grid, place.query);
   beside.heat.heats.push_back(
       heat_of(of.label, view.row(place.layer, place.head, place.query), grid));
-}
-
-using OfLayers = std::vector<double> (*)(const measure::Report& report);
-
-/// Empty where a layer has no such number.
-std::vector<double> cosines(const measure::Report& report) {
-  std::vector<double> values;
-  if (report.embedded.cosine.n > 0) values.push_back(report.embedded.cosine.mean);
-  for (const measure::Layer& layer : report.layers) {
-    if (layer.tokens.cosine.n > 0) values.push_back(layer.tokens.cosine.mean);
-  }
-  return values;
-}
-
-std::vector<double> concentrations(const measure::Report& report) {
-  std::vector<double> values;
-  for (const measure::Layer& layer : report.layers) {
-    if (layer.rows.concentration.n > 0) values.push_back(layer.rows.concentration.mean);
-  }
-  return values;
-}
-
-/// A line for each kind of as many layers, with a band where it has several runs.
-void write_kinds(Folder& folder, const std::string& file, const std::vector<Pictured>& all,
-                 const std::vector<const measure::Report*>& reports, OfLayers numbers,
-                 report::LineChart chart) {
-  std::vector<std::pair<std::string, std::vector<std::vector<double>>>> kinds;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    std::vector<double> run = numbers(*reports[i]);
-    if (run.empty()) continue;
-    const auto same = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) {
-      return kind.first == all[i].kind && kind.second[0].size() == run.size();
-    });
-    if (same != kinds.end()) {
-      same->second.push_back(std::move(run));
-    } else {
-      kinds.push_back({all[i].kind, {std::move(run)}});
-    }
-  }
-  for (const auto& [kind, runs] : kinds) {
-    std::vector<double> x;
-    for (std::size_t l = 0; l < runs[0].size(); ++l) x.push_back(double(l));
-    chart.series.push_back(report::mean_of(kind, x, runs));
-  }
-  if (!chart.series.empty()) folder.text(file, report::draw(chart));
 }
 
 }  // namespace
@@ -364,10 +261,12 @@ std::vector<std::string> write_pictures(const PictureWish& wish, const std::vect
   }
   if (all.size() == 1) return written;
   Folder folder(wish.folder);
-  folder.text("ellipse.svg",
-              report::draw(report::PlaneSheet{.title = "One query of each",
-                                              .about = "Keys of one query, a model a panel.",
-                                              .planes = beside.planes}));
+  if (!beside.planes.empty()) {
+    folder.text("ellipse.svg",
+                report::draw(report::PlaneSheet{.title = "One query of each",
+                                                .about = "Keys of one query, a model a panel.",
+                                                .planes = beside.planes}));
+  }
   if (beside.heat.heats.size() == all.size()) {
     const report::HeatSheet sheet{.title = "Weights of each",
                                   .about = "Attention weights over one image, a model a panel.",
@@ -376,16 +275,8 @@ std::vector<std::string> write_pictures(const PictureWish& wish, const std::vect
     folder.text("heat.svg", report::draw(sheet));
     folder.png("heat.png", report::paint(sheet));
   }
-  write_kinds(folder, "collapse.svg", all, reports, cosines,
-              {.title = "Do tokens become alike?",
-               .about = "Mean cosine of pairs of tokens by layer; bands are deviations over runs.",
-               .x = {"blocks passed"},
-               .y = {"mean cosine of pairs of tokens"}});
-  write_kinds(folder, "concentration.svg", all, reports, concentrations,
-              {.title = "Does attention concentrate?",
-               .about = "Mean concentration by layer; bands are deviations over runs.",
-               .x = {"layer"},
-               .y = {.name = "concentration S", .to = 1}});
+  folder.text("collapse.svg", collapse_svg(all, reports));
+  folder.text("concentration.svg", concentration_svg(all, reports));
   written.insert(written.end(), folder.written.begin(), folder.written.end());
   return written;
 }
