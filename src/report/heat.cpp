@@ -115,6 +115,12 @@ void mark_query(data::Image& picture, const Cell& query, const Heat& grid) {
   }
 }
 
+/// What stands under an image: whose query it is.
+std::string query_words(const HeatRow& row) {
+  if (!row.query) return "query: no patch";
+  return fmt::format("query: {}, {}", row.query->row, row.query->column);
+}
+
 void add_row(HeatLayout& layout, const HeatSheet& sheet, const HeatRow& row) {
   constexpr int gap = 14, name_height = 20, bar_height = 34;
   if (!row.name.empty()) layout.height += 22;
@@ -130,19 +136,16 @@ void add_row(HeatLayout& layout, const HeatSheet& sheet, const HeatRow& row) {
     if (heat) panel.most = sheet.range == Range::row ? most : largest(*heat);
     if (heat) cover(panel.pixels, panel, sheet.overlay);
     if (row.query) mark_query(panel.pixels, *row.query, heat ? *heat : row.heats[0]);
+    const int words =
+        std::max(letters_width(panel.name), heat ? 0 : letters_width(query_words(row)));
     layout.panels.push_back(std::move(panel));
-    x += std::max(plain.width, 96) + gap;
+    x += std::max({plain.width, 96, std::min(words, 3 * sheet.side)}) + gap;
   }
   layout.width = std::max(layout.width, x - gap + heat_margin);
   layout.height += name_height + plain.height + bar_height;
 }
 
 }  // namespace
-
-std::string query_words(const HeatRow& row) {
-  if (!row.query) return "query: no patch";
-  return fmt::format("query: {}, {}", row.query->row, row.query->column);
-}
 
 HeatLayout heat_layout(const HeatSheet& sheet, int title_height) {
   if (sheet.rows.empty()) refuse(heat_picture, sheet.title, "no images");
@@ -183,7 +186,8 @@ data::Image paint(const HeatSheet& sheet) {
     const data::Image& pixels = panel.pixels;
     for (int y = 0; y < pixels.height; ++y)
       std::copy_n(pixels.at(y, 0), pixels.width * 3, page.at(panel.y + y, panel.x));
-    write_letters(page, panel.y - 15, panel.x, panel.name, black);
+    const auto letters = std::size_t(3 * sheet.side / glyph_step);
+    write_letters(page, panel.y - 15, panel.x, panel.name.substr(0, letters), black);
     const int below = panel.y + pixels.height + 6;
     if (panel.heat == nullptr) {
       write_letters(page, below, panel.x, query_words(*panel.row), black);
@@ -214,7 +218,7 @@ std::string draw(const HeatSheet& sheet) {
     const double x = panel.x, y = panel.y, width = panel.pixels.width;
     const double below = y + panel.pixels.height + 6, bar = std::max(width, 96.0);
     svg.image({x, y}, width, panel.pixels.height, panel.pixels);
-    svg.text({x, y - 6}, shortened(panel.name, bar, 12), {.size = 12});
+    svg.text({x, y - 6}, shortened(panel.name, std::max(bar, 3.0 * sheet.side), 12), {.size = 12});
     if (panel.heat == nullptr) {
       svg.text({x, below + 10}, query_words(*panel.row), {.size = 12});
       continue;

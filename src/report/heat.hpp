@@ -26,7 +26,5 @@ inline constexpr int heat_margin = 16, heat_bar = 10;
 inline constexpr double heat_opacity = 0.7;  ///< of the colours over the image, in grey
 
 HeatLayout heat_layout(const HeatSheet& sheet, int title_height);
-/// What stands under an image: whose query it is.
-std::string query_words(const HeatRow& row);
 
 }  // namespace foci::report
