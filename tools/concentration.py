@@ -144,7 +144,7 @@ def sentences(groups):
     base = groups.get("dot")
     if base is None:
         return []
-    text = ["Against dot, the difference of the means with its standard error. Below twice that error",
+    text = ["Against dot, the difference of the means with its standard error. Below twice that",
             "it says nothing, and with few seeds and several comparisons twice is a weak bar:", ""]
     for metric, runs in groups.items():
         if metric == "dot":
@@ -165,9 +165,9 @@ def trained(found):
         return "## In trained models\n\nNothing has been measured yet.\n"
     words = ", ".join(f"{name} {word}" for name, word in found["words"].items() if word)
     text = ["## In trained models", "",
-            f"The same model on {found['data']} with one metric or another, everything else the same:",
+            f"The same model on {found['data']} with one metric or another, all else the same:",
             f"{words}. Means over {found['samples']} judged images,",
-            f"effective rank over {found['closely']} of them; ± is one standard deviation over seeds.",
+            f"effective rank over {found['closely']} of them; ± is a standard deviation over seeds.",
             "Concentration and effective keys are means over layers.", ""]
     text += runs_table(groups)
     text += ["", *sentences(groups), "",
