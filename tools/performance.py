@@ -298,7 +298,8 @@ def main():
     notes = read(notes_path) if os.path.exists(notes_path) else {}
     paths = sorted(os.path.join(at, name) for at, _, names in os.walk(folder)
                    for name in names if name.endswith(".json") and at != folder)
-    pages = [PAGES.get(result.get("suite"), page_of)(result, notes) for result in map(read, paths)]
+    pages = [PAGES.get(result.get("suite"), page_of)(result, notes) for result in map(read, paths)
+             if "suite" in result or "lines" in result]  # others are not about speed
     print("\n\n".join([INTRODUCTION.rstrip()] + (pages or ["Nothing has been measured yet."])))
     return 0
 
