@@ -4,7 +4,8 @@
 if(NOT FOCI_HAS_TORCH)
   return()
 endif()
-add_executable(measure_library_test measure/library_test.cpp measure/weights_test.cpp)
+add_executable(measure_library_test measure/library_test.cpp measure/edges_test.cpp
+  measure/weights_test.cpp)
 target_link_libraries(measure_library_test PRIVATE foci_measure)
 foci_test_of(measure_library_test HEADERS torch_test_headers)
 if(TARGET train_command_test)
