@@ -127,10 +127,14 @@ def check_table():
     for tokens, ranks in ((65536, 4), (262144, 8), (1048576, 8), (1048576, 64), (1048576, 250),
                           (1048576, 1000)):
         for name, link in LINKS.items():
+            if ranks > 100 and name != "400 Gb/s":  # a million messages each
+                continue
             said, found = compared(tokens, ranks, rate, link, False)
-            causal_said, causal_found = compared(tokens, ranks, rate, link, True)
             off = found / said - 1
-            worst = max(worst, abs(off), causal_found / causal_said - 1)
+            worst = max(worst, abs(off))
+            if ranks <= 100:
+                causal_said, causal_found = compared(tokens, ranks, rate, link, True)
+                worst = max(worst, causal_found / causal_said - 1)
             rows.append(f"| {tokens:,} | {ranks} | {name} | {seconds_text(said)} | "
                         f"{seconds_text(found)} | {100 * off:+.1f} % |")
     return rows, worst

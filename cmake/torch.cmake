@@ -17,20 +17,26 @@ if(TARGET torch)
       set(FOCI_TORCH_FMT fmt::fmt-header-only)
     endif()
   endforeach()
+  # c10d's engines need headers of their own: Gloo's are a package of Debian's, NCCL's lie beside
+  # pip's torch. What does not compile is left out.
   include(CheckCXXSourceCompiles)
-  # Of the engines' own headers; torch's need them.
-  set(CMAKE_REQUIRED_INCLUDES ${TORCH_INCLUDE_DIRS})
+  find_path(FOCI_NCCL_INCLUDE nccl.h HINTS ${TORCH_INSTALL_PREFIX}/../nvidia/nccl/include
+    ${TORCH_INSTALL_PREFIX}/../nvidia/cu13/include)
+  mark_as_advanced(FOCI_NCCL_INCLUDE)
   set(CMAKE_REQUIRED_QUIET ON)
-  foreach(engine GLOO:gloo/algorithm.h NCCL:nccl.h)
-    string(REGEX REPLACE ":.*" "" name ${engine})
-    string(REGEX REPLACE ".*:" "" header ${engine})
-    if(name STREQUAL NCCL AND NOT TARGET torch_cuda)
-      continue()
-    endif()
-    check_cxx_source_compiles("#if !__has_include(<${header}>)\n#error\n#endif\nint main() {}"
-      FOCI_HAS_${name})
-  endforeach()
-  unset(CMAKE_REQUIRED_INCLUDES)
+  set(CMAKE_REQUIRED_LIBRARIES torch)
+  set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+  set(engine_header torch/csrc/distributed/c10d/ProcessGroup)
+  check_cxx_source_compiles("#ifndef USE_C10D_GLOO\n#define USE_C10D_GLOO\n#endif
+    #include <${engine_header}Gloo.hpp>\nusing G = c10d::ProcessGroupGloo;" FOCI_HAS_GLOO)
+  if(TARGET torch_cuda AND FOCI_NCCL_INCLUDE)
+    set(CMAKE_REQUIRED_INCLUDES ${FOCI_NCCL_INCLUDE})
+    check_cxx_source_compiles("#ifndef USE_C10D_NCCL\n#define USE_C10D_NCCL\n#endif
+      #include <${engine_header}NCCL.hpp>\nusing G = c10d::ProcessGroupNCCL;" FOCI_HAS_NCCL)
+    unset(CMAKE_REQUIRED_INCLUDES)
+  endif()
+  unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
+  unset(CMAKE_REQUIRED_LIBRARIES)
   if(NOT FOCI_HAS_GLOO AND NOT FOCI_HAS_NCCL)
     message(STATUS "torch layer: one process alone, no headers of Gloo or NCCL here "
       "(Debian: apt-get install libgloo-dev)")
