@@ -136,7 +136,7 @@ def check_table():
                 causal_said, causal_found = compared(tokens, ranks, rate, link, True)
                 worst = max(worst, causal_found / causal_said - 1)
             rows.append(f"| {tokens:,} | {ranks} | {name} | {seconds_text(said)} | "
-                        f"{seconds_text(found)} | {100 * off:+.1f} % |")
+                        f"{seconds_text(found)} | {100 * abs(off):.1f} % |")
     return rows, worst
 
 

@@ -13,7 +13,7 @@
 namespace foci::cli {
 namespace {
 
-constexpr std::int64_t most_processes = 4096;
+constexpr std::int64_t most_processes = 4096, most_port = 65535;
 constexpr std::string_view launch_group = "The processes";
 
 std::string text_or(const Words& words, const char* flag, const char* standard) {
@@ -84,7 +84,7 @@ Verb launch_of(const std::vector<std::string>& arguments) {
                 .hosts = parts_of(text_or(words, "hosts", ""), ','),
                 .through = parts_of(text_or(words, "through", "ssh"), ' '),
                 .master = text_or(words, "master", ""),
-                .port = int(to_count(text_or(words, "port", "0"))),
+                .port = int(std::min(to_count(text_or(words, "port", "0")), most_port + 1)),
                 .quiet = words.count("quiet") > 0,
                 .command = {}};
   if (end != arguments.end()) launch.command.assign(end + 1, arguments.end());
@@ -97,7 +97,9 @@ Verb launch_of(const std::vector<std::string>& arguments) {
     throw Misuse(
         fmt::format("{} processes on {} hosts; each host has as many", launch.processes, hosts));
   }
-  if (launch.port > 65535) throw Misuse(fmt::format("--port {} is more than 65535", launch.port));
+  if (launch.port > most_port) {
+    throw Misuse(fmt::format("--port {} is more than {}", words.at("port"), most_port));
+  }
   if (launch.through.empty()) throw Misuse("--through is empty; it needs a command like ssh");
   check_command(launch.command);
   return launch;
