@@ -14,6 +14,7 @@
 #include <foci/run_lock.hpp>
 
 #include <ATen/Context.h>
+#include <ATen/ops/full.h>
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -127,8 +128,8 @@ class Run {
  private:
   bool writes() const { return !o_.folder.empty() && is_first(o_); }
 
-  /// Weights, moments, average and step of rank 0, which may have read them from a checkpoint.
-  void share_beginning() {
+  /// Weights, moments and average become rank 0's.
+  void take_state() {
     const at::NoGradGuard without;
     Tensors all = optimizer_.state();
     if (average_) {
@@ -138,6 +139,11 @@ class Run {
     for (const auto& item : task_.module->named_buffers()) all["b." + item.key()] = item.value();
     for (const auto& [name, tensor] : all) o_.group->take(tensor);
     optimizer_.load(all);
+  }
+
+  /// So does the step; rank 0 may have read all of it from a checkpoint.
+  void share_beginning() {
+    take_state();
     step_ = std::int64_t(o_.group->sum({is_first(o_) ? double(step_) : 0.0})[0]);
     if (step_ == 0) return;
     o_.group->saved(step_);
@@ -145,6 +151,27 @@ class Run {
       auto* const layer = dynamic_cast<nn::AttentionImpl*>(item.value().get());
       if (layer != nullptr) layer->loaded();
     }
+  }
+
+  /// The same sums and the same steps make the same weights. Where they do not, for want of memory
+  /// that holds or of processors that round alike, they are made the same again before they are
+  /// saved.
+  void check_agreement() {
+    if (o_.group == nullptr) return;
+    const at::NoGradGuard without;
+    double own = 0;
+    for (const at::Tensor& p : task_.module->parameters()) own += p.sum(at::kDouble).item<double>();
+    const at::Tensor first = at::full({1}, own, at::kDouble);
+    o_.group->take(first);
+    const bool differs = first.item<double>() != own;
+    if (o_.group->sum({differs ? 1.0 : 0.0})[0] == 0) return;
+    if (differs) {
+      warn(
+          fmt::format("step {}: the weights of rank {} were no longer those of rank 0; they are "
+                      "again",
+                      step_, o_.group->rank()));
+    }
+    take_state();
   }
 
   /// That a rank is told to stop is known to all one step later, with that step's loss.
@@ -236,6 +263,7 @@ class Run {
       throw NumericalError(
           fmt::format("step {}: {} is not finite, so nothing was saved", step_, lost));
     }
+    check_agreement();
     if (writes()) {
       files_.sync();  // a checkpoint never knows of a step that the files do not
       if (o_.group != nullptr) o_.group->allow(saving_seconds);

@@ -9,6 +9,7 @@
 #include <foci/error.hpp>
 #include <foci/nn.hpp>
 #include <foci/nn_parts.hpp>
+#include <foci/train.hpp>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
@@ -18,6 +19,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <map>
+#include <memory>
 
 namespace {
 
@@ -224,6 +226,43 @@ TEST(Group, LayersRememberTheWholeBatch) {
   options.how = {};
   options.learned = foci::nn::Learned{.init = foci::nn::Init::estimate};
   EXPECT_EQ(in_ranks(2, [&] { return remembers(options); }), both) << "learned";
+}
+
+int warnings = 0;
+
+/// Rank 1's weights are changed behind everybody's back.
+int drifts(const std::string& run) {
+  at::set_num_threads(1);
+  foci::set_warning_handler([](std::string_view text) {
+    warnings +=
+        text == "step 2: the weights of rank 1 were no longer those of rank 0; they are again";
+  });
+  Group group(own());
+  auto net = std::make_shared<Net>();
+  int calls = 0;
+  foci::train::Task task;
+  task.module = net.get();
+  task.start_at = [](std::int64_t) {};
+  task.loss = [&] {
+    const at::NoGradGuard without;
+    if (++calls == 2 && group.rank() == 1) net->wide->bias.add_(1e-3);
+    const at::AutoGradMode with(true);
+    at::manual_seed(std::uint64_t(calls));
+    return net->loss(at::randn({4, 50}), true) / 2;
+  };
+  foci::train::run(task,
+                   {.folder = run, .save_every = 2, .schedule = {.steps = 4}, .group = &group});
+  for (const at::Tensor& p : net->parameters()) {
+    const at::Tensor first = p.detach().clone();
+    group.take(first);
+    if (!first.equal(p)) return 2;
+  }
+  return warnings == group.rank() ? 0 : 3;
+}
+
+TEST(Group, WeightsThatDriftApartAreMadeTheSame) {
+  const std::string run = folder().file("drift");
+  EXPECT_EQ(in_ranks(2, [&] { return drifts(run); }), (std::vector<int>{0, 0}));
 }
 
 int nobody_comes() {
