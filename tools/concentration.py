@@ -167,7 +167,7 @@ def trained(found):
     text = ["## In trained models", "",
             f"The same model on {found['data']} with one metric or another, all else the same:",
             f"{words}. Means over {found['samples']} judged images,",
-            f"effective rank over {found['closely']} of them; ± is a standard deviation over seeds.",
+            f"effective rank over {found['closely']} of them; ± is the deviation over seeds.",
             "Concentration and effective keys are means over layers.", ""]
     text += runs_table(groups)
     text += ["", *sentences(groups), "",
