@@ -205,7 +205,7 @@ def ending(found, machine):
                       f"foci measure RUN --samples {found['samples']} "
                       f"--closely {found['closely']} --json",
                       "foci measure RUN --pictures FOLDER --sample K", "```", "",
-                      "The pictures are drawn from what it wrote by `tools/draw_concentration`."])
+                      "The pictures are drawn of its file by `tools/draw_concentration.cpp`."])
 
 
 def main():
