@@ -164,17 +164,21 @@ std::string draw(const PlaneSheet& sheet) {
     check(sheet, plane);
     most = std::max(most, *std::max_element(plane.weights.begin(), plane.weights.end()));
   }
-  const double top = (sheet.title.empty() ? 8 : 40) + 42;
-  const double count = double(sheet.planes.size());
-  const std::vector<std::string> below = caption_of(side * count + 26 * (count - 1), most);
-  const double width =
-      std::max(32 + side * count + 26 * (count - 1), text_width(sheet.title, 15.5) + 32);
-  Svg svg(width, top + side + 40 + 16 * double(below.size()), sheet.title, sheet.about);
+  // At most four beside one another, as evenly as they go.
+  const std::size_t count = sheet.planes.size(), lines = (count + 3) / 4;
+  const std::size_t across = (count + lines - 1) / lines;
+  const double top = (sheet.title.empty() ? 8 : 40) + 42, step = side + 26, line = side + 78;
+  const double bottom = top + line * double(lines - 1) + side, wide = step * double(across) - 26;
+  const std::vector<std::string> below = caption_of(wide, most);
+  const double width = std::max(32 + wide, text_width(sheet.title, 15.5) + 32);
+  Svg svg(width, bottom + 40 + 16 * double(below.size()), sheet.title, sheet.about);
   draw_title(svg, sheet.title, width);
-  for (std::size_t i = 0; i < sheet.planes.size(); ++i)
-    draw_plane(svg, sheet.planes[i], {16 + (side + 26) * double(i), top}, most);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t row = i / across, column = i % across;
+    draw_plane(svg, sheet.planes[i], {16 + step * double(column), top + line * double(row)}, most);
+  }
   for (std::size_t i = 0; i < below.size(); ++i)
-    svg.text({16, top + side + 42 + 16 * double(i)}, below[i], {.size = 11});
+    svg.text({16, bottom + 42 + 16 * double(i)}, below[i], {.size = 11});
   return svg.finished();
 }
 

@@ -121,6 +121,20 @@ TEST(Planes, TakeWhatIsDegenerate) {
   drawn(PlaneSheet{.planes = {line}});
 }
 
+TEST(Planes, ManyTakeSeveralLines) {
+  const auto size_of = [](std::size_t count) {
+    const std::string svg = drawn(PlaneSheet{.planes = std::vector<Plane>(count, plane())});
+    double width = 0, height = 0;
+    EXPECT_EQ(
+        std::sscanf(svg.c_str() + svg.find("viewBox"), "viewBox=\"0 0 %lf %lf", &width, &height),
+        2);
+    return std::array<double, 2>{width, height};
+  };
+  EXPECT_EQ(size_of(6)[0], size_of(3)[0]);
+  EXPECT_EQ(size_of(4)[1], size_of(3)[1]);
+  EXPECT_GT(size_of(6)[1], size_of(3)[1] + 300);
+}
+
 TEST(Planes, RefuseWhatIsNone) {
   EXPECT_EQ(refused(PlaneSheet{}), "a plane of keys, '': no plane");
   EXPECT_EQ(refused(PlaneSheet{.planes = {{"a"}}}), "a plane of keys, '': a has no keys");
