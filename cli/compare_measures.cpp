@@ -35,7 +35,8 @@ const std::vector<MeasureKind>& plain_kinds() {
       {"effective_rank", "Effective rank", "collapse", "",
        "in how many directions tokens lie behind the last layer"},
       {"train_per_second", "Training speed", "speed", "samples/s",
-       "samples a second in training, the mechanisms in turn on a quiet machine", Better::higher},
+       "samples a second in training with all threads, one mechanism after another in turn",
+       Better::higher},
       {"peak_mebibytes", "Memory in training", "memory", "MiB",
        "the most memory that the training process had resident", Better::lower},
   };

@@ -29,6 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t least_steps = 20, timed_steps = 100000;
 constexpr std::size_t first_timed = 2;  // what comes before is warming up
 constexpr double least_seconds = 0.7, patience = 600;
+constexpr double calm = 0.1;  // turns of one mechanism differ by less, as a share
 constexpr auto glance = std::chrono::milliseconds(20);
 
 struct Rate {
@@ -265,7 +266,14 @@ std::vector<Record> speed_records(const ComparePlan& plan, const CompareSite& si
               .commit = commit_text(),
               .machine = site.cuda ? gpu_machine_text() : machine_text(),
               .command = speed.command};
+  const compare::Summary turns = compare::summary_of(speed.per_second);
   Record memory = rate;
+  if (turns.deviation > calm * turns.mean) {
+    rate.flags.push_back(
+        {"busy-machine",
+         fmt::format("the turns of a mechanism differ by {:.0f} % and more", 100 * calm),
+         "time on a machine that does nothing else"});
+  }
   memory.name = "peak_mebibytes";
   memory.value = speed.mebibytes[place];
   memory.unit = "MiB";
