@@ -282,7 +282,8 @@ std::string headline_of(const std::vector<Measured>& all, const Comparison& comp
     if (!better.empty()) winners.push_back(fmt::format("{} ({})", mechanism.name, listed(better)));
     if (worse) losers.push_back(mechanism.name);
   }
-  if (!winners.empty()) return fmt::format("Better than {}: {}.", baseline, listed(winners, "; "));
+  if (!winners.empty())
+    return fmt::format("Better than {} on this budget: {}.", baseline, listed(winners, "; "));
   const std::string none = fmt::format("No mechanism beat {} on this budget", baseline);
   return losers.empty() ? none + "." : fmt::format("{}; worse: {}.", none, listed(losers));
 }

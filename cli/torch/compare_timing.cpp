@@ -157,8 +157,10 @@ void keep(const ComparePlan& plan, const CompareSite& site, const CompareTiming&
   write_whole(timing_path(site), stored.dump(1) + "\n");
 }
 
-double mean_rate(const CompareTiming& timing, const std::string& name) {
-  return compare::summary_of(timing.speeds.at(name).per_second).mean;
+/// The best of all turns: whatever else the machine does makes a turn slower, never faster.
+double best_rate(const CompareTiming& timing, const std::string& name) {
+  const auto& turns = timing.speeds.at(name).per_second;
+  return *std::max_element(turns.begin(), turns.end());
 }
 
 /// Seconds of one run besides training, on its share of the machine: passes forward take about a
@@ -176,7 +178,7 @@ double other_seconds(const ComparePlan& plan, double rate, std::int64_t judged) 
   const double attacked = number("attack-samples") * parts("eps");
   const double steps = attacked * number("iterations") * (parts("attack") > 0 ? 1.0 : 0.0);
   const double queries = attacked * number("queries") * (parts("attack") > 1 ? 0.5 : 0.0);
-  return 2 + (passes / 2.5 + 1.6 * (steps + queries / 2.5)) / rate;
+  return 1.5 + (passes / 2.5 + steps + queries / 2.5) / rate;
 }
 
 }  // namespace
@@ -225,10 +227,10 @@ std::int64_t compare_steps(const ComparePlan& plan, const CompareSite& site,
   std::int64_t judged = to_count(plan.words.at("judge-samples"));
   if (plan.task == "images" && judged == 0)
     judged = data::open_images(site.data, data::Split::test).size();
-  const double baseline = mean_rate(timing, plan.contenders[0].name);
+  const double baseline = best_rate(timing, plan.contenders[0].name);
   double a_step = 0, others = 0;  // seconds of the whole machine for all runs
   for (const Contender& contender : plan.contenders) {
-    const double rate = timing.together * mean_rate(timing, contender.name) / baseline;
+    const double rate = timing.together * best_rate(timing, contender.name) / baseline;
     a_step += double(plan.seeds.size()) * batch / rate / jobs;
     others += double(plan.seeds.size()) * other_seconds(plan, rate, judged) / jobs;
   }
