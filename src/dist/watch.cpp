@@ -85,7 +85,10 @@ std::string Watch::of_all(Clock::time_point now) {
   double shortest_wait = 1e9;
   for (int rank = 0; rank < standing_.size; ++rank) {
     const Sign& sign = signs_[std::size_t(rank)];
-    if (sign.left) return "";
+    if (sign.left) {  // it is done, and waits for those that are not
+      shortest_wait = 0;
+      continue;
+    }
     const double heard = Seconds(now - sign.heard).count(),
                  moved = Seconds(now - sign.moved).count();
     if (heard > silent)
@@ -135,17 +138,18 @@ bool Watch::take_verdict() {
   return true;
 }
 
+std::string Watch::own_fault() const {
+  const std::lock_guard guard(lock_);
+  return own_fault_;
+}
+
 void Watch::beat() {
   auto last = Clock::now();
   for (std::int64_t number = 0; !is_over(); ++number) {
     try {
       tell_own(number);
       answered_ = Clock::now();
-      std::string fault;
-      {
-        const std::lock_guard guard(lock_);
-        fault = own_fault_;
-      }
+      const std::string fault = own_fault();
       if (broken_) meeting_.set("broken", "1");
       if (Seconds(Clock::now() - last).count() > suspended) {
         for (Sign& sign : signs_) sign.heard = sign.moved = Clock::now();
@@ -157,7 +161,8 @@ void Watch::beat() {
       if (!found.empty()) return post(with_saved(found));
     } catch (const std::exception&) {
       if (leaves_ || is_over()) return;
-      if (!own_fault_.empty()) return settle(with_saved(own_fault_));
+      const std::string own = own_fault();
+      if (!own.empty()) return settle(with_saved(own));
       const std::string whose = standing_.agent
                                     ? "torchrun's store"
                                     : fmt::format("{}, which holds the store,", name_of(0));
@@ -165,7 +170,7 @@ void Watch::beat() {
           fmt::format("{} is lost: {}:{} does not answer", whose, standing_.host, standing_.port)));
     }
     std::unique_lock guard(lock_);
-    news_.wait_for(guard, pace, [&] { return is_over() || !own_fault_.empty() || leaves_; });
+    news_.wait_for(guard, pace, [&] { return is_over() || !own_fault_.empty(); });
   }
 }
 

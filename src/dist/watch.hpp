@@ -58,6 +58,7 @@ class Watch {
   void post(const std::string& text);
   void settle(const std::string& text);
   void stay() const;
+  std::string own_fault() const;
   std::string name_of(int rank) const;
   std::string with_saved(std::string text) const;
   bool is_over() const { return stop_.load() || known_.load(); }
