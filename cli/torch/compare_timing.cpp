@@ -230,7 +230,9 @@ std::int64_t compare_steps(const ComparePlan& plan, const CompareSite& site,
   const double baseline = best_rate(timing, plan.contenders[0].name);
   double a_step = 0, others = 0;  // seconds of the whole machine for all runs
   for (const Contender& contender : plan.contenders) {
-    const double rate = timing.together * best_rate(timing, contender.name) / baseline;
+    // One that seems faster than the baseline is not relied on to be.
+    const double rate =
+        timing.together * std::min(1.0, best_rate(timing, contender.name) / baseline);
     a_step += double(plan.seeds.size()) * batch / rate / jobs;
     others += double(plan.seeds.size()) * other_seconds(plan, rate, judged) / jobs;
   }
