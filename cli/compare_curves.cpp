@@ -15,10 +15,9 @@ namespace foci::cli {
 Json number_json(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
 const Record* find_record(const RunFound& found, const std::string& name) {
-  for (auto record = found.records.rbegin(); record != found.records.rend(); ++record) {
-    if (record->name == name) return &*record;
-  }
-  return nullptr;
+  const auto newest = std::find_if(found.records.rbegin(), found.records.rend(),
+                                   [&](const Record& record) { return record.name == name; });
+  return newest == found.records.rend() ? nullptr : &*newest;
 }
 
 const ComparedRun* find_run(const Comparison& all, const std::string& mechanism,

@@ -109,7 +109,7 @@ std::string corruptions_figure(const Json& results) {
     report::Bars bars{.name = mechanism.at("name").get<std::string>()};
     for (const Json& one : all) {
       const Json& points = one.at("values").at(bars.name);
-      for (std::size_t i = 0; i < points.size(); ++i) add_bar(bars, points[i], shares ? 100 : 1);
+      for (const Json& point : points) add_bar(bars, point, shares ? 100 : 1);
     }
     chart.bars.push_back(std::move(bars));
   }

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace foci::cli {
@@ -82,7 +83,7 @@ double seconds_of(const std::string& text) {
 }
 
 std::string duration_text(double seconds) {
-  const auto whole = std::int64_t(seconds + 0.5);
+  const std::int64_t whole = std::llround(seconds);
   if (whole < 60) return fmt::format("{}s", whole);
   const std::string rest = whole % 60 > 0 ? fmt::format("{}s", whole % 60) : "";
   if (whole < 3600) return fmt::format("{}m{}", whole / 60, rest);

@@ -100,6 +100,7 @@ void add_run(Comparison& to, Taken run, const std::string& name) {
 
 Comparison assembled(std::vector<Taken> runs, const Json& flags, const Report& verb) {
   std::vector<RunFacts> facts;
+  facts.reserve(runs.size());
   for (const Taken& run : runs) facts.push_back(run.facts);
   const std::vector<std::string> names = mechanism_names(facts);
   const RunFacts first = runs.front().facts;

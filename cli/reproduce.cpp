@@ -99,9 +99,9 @@ Record chosen(const Reproduce& verb) {
                              records.size()),
                  "names: " + listed(names));
   const std::string wanted = name == verb.words.end() ? records[0].name : name->second;
-  for (auto record = records.rbegin(); record != records.rend(); ++record) {
-    if (record->name == wanted) return *record;
-  }
+  const auto newest = std::find_if(records.rbegin(), records.rend(),
+                                   [&](const Record& record) { return record.name == wanted; });
+  if (newest != records.rend()) return *newest;
   throw Misuse(fmt::format("{} has no Record '{}'{}", shown(verb.records), shown(wanted),
                            suggestion(wanted, names)),
                "names: " + listed(names));

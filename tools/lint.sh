@@ -14,7 +14,7 @@ mapfile -t all < <(files '*.h' '*.hpp' '*.c' '*.cpp' '*.cu' '*.cuh')
 # Not the torch layer: clang 14 does not get through the headers of torch 1.13 as C++20. Nor the
 # emulator of a GPU, whose names are CUDA's.
 mapfile -t sources < <(files 'src/*.cpp' 'cli/*.cpp' |
-  grep -v '^src/nn/\|^src/models/\|^src/train/\|^src/attack/\|^src/dist/' |
+  grep -v '^src/nn/\|^src/models/\|^src/train/\|^src/attack/\|^src/dist/\|^src/measure/' |
   grep -v '^cli/torch/\|^src/cuda/emulate')
 
 echo "clang-format: ${#all[@]} files"
