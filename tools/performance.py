@@ -221,8 +221,9 @@ def attack_page_of(result, notes):
             "and settings by `foci attack` and by the upstream package, one after the other in one "
             "run (`bench/attack_peer.py`); the original's model is eager torch for dot, and calls "
             "foci's operator for layer-change. Robust accuracy in percent, asked: within one point "
-            "at 1,000 images; images a second of *processor time*, which other work on the machine "
-            "does not change, asked of `standard`: 1.5 times the original's.", "",
+            "at 1,000 images; images a second of *processor time* on one thread (the machine had "
+            "other work, which changes that less than a clock), asked of `standard`: 1.5 times the "
+            "original's.", "",
             "| | attack | eps | images | clean | ours | original | points apart | ours, images/s | "
             "original, images/s | times as fast | reached |",
             "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|"]
