@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # The first screen of a comparison's page as a picture, by Chromium:
-#   tools/report_picture.py compare/report.html docs/pictures/report.png --height 900
+#   tools/report_picture.py compare/report.html docs/report.png --height 900
 # Needs chromium, chromedriver and selenium (tools/setup.sh browser).
 import argparse
 import base64

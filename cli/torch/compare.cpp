@@ -112,7 +112,7 @@ class Comparing {
     }
     if (missing) write("running");
     const bool whole =
-        work_off(runs_, jobs_, {[&] { write("running"); }, [&] { show(); }}, spent_.peak_bytes);
+        work_off(runs_, jobs_, {[&] { renew(); }, [&] { show(); }}, spent_.peak_bytes);
     table_.clear();
     if (missing || since(begin_) > 5) keep_spent();
     const Json results = write(whole ? "done" : "running");
@@ -162,9 +162,15 @@ class Comparing {
     if (!hidden_) fmt::print(stderr, "compare: {}\n", what);
   }
 
+  /// After each step of a run, so that a kill forgets neither its results nor its time.
+  void renew() {
+    keep_spent();
+    write("running");
+  }
+
   void keep_spent() {
-    spent_.seconds += since(begin_);
-    begin_ = Clock::now();
+    spent_.seconds += since(counted_);
+    counted_ = Clock::now();
     write_whole(
         out_ + "/spent.json",
         Json({{"seconds", spent_.seconds}, {"peak_bytes", spent_.peak_bytes}}).dump() + "\n");
@@ -257,7 +263,7 @@ class Comparing {
                  {"task", plan_.task},
                  {"state", state},
                  {"demonstration", few || (plan_.budget > 0 && plan_.budget < 1800)},
-                 {"seconds", spent_.seconds + (state == "running" ? since(begin_) : 0)},
+                 {"seconds", spent_.seconds + (state == "running" ? since(counted_) : 0)},
                  {"peak_bytes", spent_.peak_bytes},
                  {"budget_seconds", plan_.budget > 0 ? Json(plan_.budget) : Json()},
                  {"command", command_text("compare", typed)},
@@ -318,7 +324,7 @@ class Comparing {
   CompareData data_;
   bool hidden_;
   LiveTable table_;
-  Clock::time_point begin_ = Clock::now();
+  Clock::time_point begin_ = Clock::now(), counted_ = begin_;  // spent_ has all before the latter
   CompareSite site_;
   CompareTiming timing_;
   std::vector<CompareRun> runs_;

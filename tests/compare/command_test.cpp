@@ -183,6 +183,19 @@ json values_of(const std::string& out) {
   return values;
 }
 
+TEST(Compare, AKillForgetsNoTime) {
+  const std::string out = folder().file("timed-compare"), spent = out + "/spent.json";
+  const pid_t child = start(small(out), "timed-compare");
+  for (int i = 0; i < 1200 && !fs::exists(spent); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ::kill(child, SIGKILL);
+  ASSERT_EQ(finish(child, "timed-compare").status, -SIGKILL) << "it ended before it was killed";
+  const double before = json::parse(read(spent)).at("seconds").get<double>();
+  EXPECT_GT(before, 0);
+  ASSERT_EQ(call(small(out)).status, 0);
+  EXPECT_GT(results_of(out).at("seconds").get<double>(), before);
+}
+
 TEST(Compare, KilledAtAnyMomentItEndsTheSame) {
   const std::string out = folder().file("killed-compare");
   int killed = 0;
