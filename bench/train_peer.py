@@ -4,12 +4,16 @@
 # vision transformer in training, by `foci train` with dot and with layer-change and by the same
 # model written in torch (eager, the torch of this python). All take turns; the best turn of each
 # counts. foci reads and augments DATA; the peer's batches lie ready; the peer runs as it comes and
-# with threads that sleep as soon as foci's (GOMP_SPINCOUNT). Prints JSON and, given
-# --results DIR, writes DIR/<machine>/micro.json, of which tools/performance.py makes a table.
+# with foci's surroundings: threads that sleep as soon (GOMP_SPINCOUNT), freed memory that is kept
+# (MALLOC_...). What layer-change adds is measured apart, by two processes of bench/deit_step in
+# turns of three steps: the median of neighbouring turns' ratios, of time and of processor time.
+# Prints JSON and, given --results DIR, writes DIR/<machine>/micro.json, of which
+# tools/performance.py makes a table.
 import argparse
 import datetime
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -95,12 +99,55 @@ def alone(args, more):
                                 env={**os.environ, **more}).stdout)
 
 
+SURROUNDINGS = {"GOMP_SPINCOUNT": "2000", "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+                "MALLOC_TRIM_THRESHOLD_": str(1 << 31), "MALLOC_TOP_PAD_": str(1 << 26)}
+
+
+class Stepper:
+    """bench/deit_step on a batch of the same shape, a few steps when it is told."""
+
+    def __init__(self, args, metric):
+        words = [os.path.join(os.path.dirname(args.foci), "bench", "deit_step"), "vit_micro",
+                 metric, "cpu", str(BATCH)]
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **SURROUNDINGS, "OMP_NUM_THREADS": str(args.threads)})
+        self.process.stdout.readline()
+        self.turn(3)
+
+    def spent(self):
+        """Processor time of all its threads so far, in seconds."""
+        tasks = f"/proc/{self.process.pid}/task"
+        return sum(int(open(f"{tasks}/{task}/schedstat").read().split()[0])
+                   for task in os.listdir(tasks)) * 1e-9
+
+    def turn(self, steps):
+        begin = self.spent()
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline()), self.spent() - begin
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def shares(args):
+    """What layer-change adds to a step: by time, by processor time."""
+    dot, change = Stepper(args, "dot"), Stepper(args, "layer-change")
+    pairs = [(change.turn(3), dot.turn(3)) for _ in range(args.pairs)]
+    dot.end()
+    change.end()
+    return [statistics.median(ours[i] / plain[i] for ours, plain in pairs) - 1 for i in (0, 1)]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("foci")
     parser.add_argument("data")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--pairs", type=int, default=40, help="turns of three steps")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--machine", help="what to call this machine (default: from its processor)")
     parser.add_argument("--results", help="folder of the results; nothing is written without it")
@@ -110,20 +157,23 @@ def main():
     if args.peer:
         print(peer(args.steps))
         return
-    best = {"dot": 0.0, "layer-change": 0.0, "torch": 0.0, "torch_sleeping": 0.0}
+    best = {"dot": 0.0, "layer-change": 0.0, "torch": 0.0, "torch_settled": 0.0}
     for _ in range(args.turns):
         for metric in ("dot", "layer-change"):
             best[metric] = max(best[metric], ours(args, metric))
-        for name, more in (("torch", {}), ("torch_sleeping", {"GOMP_SPINCOUNT": "2000"})):
+        for name, more in (("torch", {}), ("torch_settled", SURROUNDINGS)):
             best[name] = max(best[name], alone(args, more))
+    share, processor_share = shares(args)
     info = json.loads(text_of(args.foci, "info", "--json"))
     result = {"schema": 1, "suite": "micro", "machine": args.machine or machine_name(info),
               "processor": info["machine"]["model"], "commit": info["commit"],
               "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
               "images_per_second": best, "torch": torch.__version__,
               "threads": args.threads, "turns": args.turns, "steps": args.steps,
+              "pairs": args.pairs,
               "ours_over_torch": best["layer-change"] / best["torch"],
-              "layer_change_share": best["dot"] / best["layer-change"] - 1}
+              "ours_over_settled": best["layer-change"] / best["torch_settled"],
+              "layer_change_share": share, "layer_change_processor_share": processor_share}
     print(json.dumps(result, indent=2))
     if args.results:
         folder = os.path.join(args.results, result["machine"])

@@ -196,17 +196,21 @@ def micro_page_of(result, notes):
             f"`{result['commit']}`, {result['date']}. Images a second of `foci train images`, "
             "reading and augmenting included, beside the same model in eager torch, whose batch "
             f"lies ready (`bench/train_peer.py`): the best of {result['turns']} turns of "
-            f"{result['steps']} steps.", "",
+            f"{result['steps']} steps. What layer-change adds: the median of {result['pairs']} "
+            "ratios of neighbouring turns of three steps.", "",
             "| | images/s | asked | reached |", "|---|---:|---|---|",
             f"| torch, dot | {rates['torch']:.0f} | | |",
-            f"| torch, dot, threads that sleep soon as foci's (`GOMP_SPINCOUNT`) | "
-            f"{rates['torch_sleeping']:.0f} | | |",
+            "| torch, dot, with foci's surroundings: threads that sleep soon, freed memory kept | "
+            f"{rates['torch_settled']:.0f} | | |",
             f"| dot | {rates['dot']:.0f} | | |",
             f"| layer-change, {result['ours_over_torch']:.2f} × torch | "
             f"{rates['layer-change']:.0f} | ≥ 1.3 × torch | "
             f"{'yes' if result['ours_over_torch'] >= 1.3 else '**no**'} |",
+            f"| layer-change, {result['ours_over_settled']:.2f} × torch with foci's surroundings "
+            "| | | |",
             f"| what layer-change adds to a step | {share:.1%} | ≤ 5 % | "
-            f"{'yes' if share <= 0.05 else '**no**'} |"]
+            f"{'yes' if share <= 0.05 else '**no**'} |",
+            f"| the same in processor time | {result['layer_change_processor_share']:.1%} | | |"]
     why = why_not(notes, result["machine"], "micro")
     return "\n".join(text + (["", why] if why else []))
 
