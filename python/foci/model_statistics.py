@@ -2,15 +2,14 @@
 """foci.measure_model: does attention concentrate, do tokens collapse, is the metric well, in any
 model whose attention foci computes. The numbers are those of `foci measure`; docs/measure.md has
 their formulas."""
-import contextlib
 import math
-import sys
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch import Tensor, nn
 
 from . import _tokens, _watch
+from ._blocks import between_blocks, plainly
 from ._weights import Grid, finite, is_full, look_closely, mean_over, metric_of, words_of
 
 ROWS = ("concentration", "effective_keys", "entropy", "largest", "distance", "top_mass")
@@ -304,67 +303,6 @@ def _first(call: _watch.Seen, n: int) -> _watch.Seen:
     return _watch.Seen(q[:n], k[:n], v[:n], *(cut(x) for x in rest), how, found)
 
 
-def _blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """What stands in a numbered row of modules: the blocks of a model are among them."""
-    for module in model.modules():
-        if isinstance(module, (nn.ModuleList, nn.Sequential)):
-            yield from module
-
-
-def _tokens_in(found: Any) -> Optional[Tensor]:
-    """The (B,N,D) tensor that a block takes or gives."""
-    if isinstance(found, (tuple, list)) and found:
-        found = found[0]
-    return found if isinstance(found, Tensor) and found.dim() == 3 else None
-
-
-@contextlib.contextmanager
-def _between_blocks(model: nn.Module, meter: _Meter) -> Iterator[None]:
-    """Tells the meter of tokens before the first block and after each that attends."""
-    began: List[Tuple[int, Optional[Tensor]]] = []
-
-    def before(module: nn.Module, inputs: Tuple[Any, ...]) -> None:
-        began.append((meter.calls, _tokens_in(inputs)))
-
-    def after(module: nn.Module, inputs: Tuple[Any, ...], output: Any) -> None:
-        calls, came = began.pop()
-        gave = _tokens_in(output)
-        if meter.calls != calls + 1:  # not one block
-            return
-        if calls == 0 and came is not None:
-            meter.pass_tokens(0, came)
-        if gave is not None:
-            meter.pass_tokens(meter.calls, gave)
-
-    hooks = []
-    for block in dict.fromkeys(_blocks(model)):
-        hooks.append(block.register_forward_pre_hook(before))
-        hooks.append(block.register_forward_hook(after))
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@contextlib.contextmanager
-def _plainly(model: nn.Module) -> Iterator[None]:
-    """A Hugging Face model without a metric is given foci's plain attention for a while."""
-    transformers = sys.modules.get("transformers")
-    plain = transformers is not None and isinstance(model, transformers.PreTrainedModel)
-    if plain:
-        from . import hf
-
-        if model.config._attn_implementation != hf.NAME:
-            hf.enable(model, metric="dot", layers=":")
-            try:
-                yield
-            finally:
-                hf.disable(model)
-            return
-    yield
-
-
 def measure_model(
     model: nn.Module,
     *inputs: Any,
@@ -398,7 +336,7 @@ def measure_model(
     was = model.training
     model.eval()
     try:
-        with torch.no_grad(), _plainly(model), _between_blocks(model, meter):
+        with torch.no_grad(), plainly(model), between_blocks(model, meter):
             for batch in batches:
                 _run(model, batch, named, meter)
     finally:
