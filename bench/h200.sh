@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# bench/h200.sh [COMMIT]: on a machine lent for minutes, builds with what is there, runs the tests
-# of the CPU backend on every instruction set, then the suite of speed lines. Leaves cpu.json and
-# the logs in $OUT (else bench-out/) and ends by itself before MINUTES (8) are over.
+# bench/h200.sh [COMMIT]: on a machine that is there for minutes, builds with what is there, runs
+# the tests of the CPU backend on every instruction set, then the suite of speed lines. Leaves
+# cpu.json and the logs in $OUT (else bench-out/) and ends by itself before MINUTES (8) are over.
 #   TESTS=no leaves the tests out, ONLY=REGEX measures some lines, MACHINE=NAME names the results.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1

@@ -24,20 +24,23 @@ if(TARGET torch)
     ${TORCH_INSTALL_PREFIX}/../nvidia/cu13/include)
   mark_as_advanced(FOCI_NCCL_INCLUDE)
   set(CMAKE_REQUIRED_QUIET ON)
-  set(CMAKE_REQUIRED_LIBRARIES torch)
+  # Not its targets: they name others (protobuf) that a trial compilation would have to find.
+  set(CMAKE_REQUIRED_INCLUDES ${TORCH_INCLUDE_DIRS})
+  set(CMAKE_REQUIRED_FLAGS "${TORCH_CXX_FLAGS}")
   set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
   set(engine_header torch/csrc/distributed/c10d/ProcessGroup)
   check_cxx_source_compiles("#ifndef USE_C10D_GLOO\n#define USE_C10D_GLOO\n#endif
     #include <${engine_header}Gloo.hpp>\nusing G = c10d::ProcessGroupGloo;" FOCI_HAS_GLOO)
   if(TARGET torch_cuda AND FOCI_NCCL_INCLUDE)
-    set(CMAKE_REQUIRED_INCLUDES ${FOCI_NCCL_INCLUDE})
+    list(APPEND CMAKE_REQUIRED_INCLUDES ${FOCI_NCCL_INCLUDE})
     check_cxx_source_compiles("#ifndef USE_C10D_NCCL\n#define USE_C10D_NCCL\n#endif
       #include <${engine_header}NCCL.hpp>\nusing G = c10d::ProcessGroupNCCL;" FOCI_HAS_NCCL)
-    unset(CMAKE_REQUIRED_INCLUDES)
   endif()
+  unset(CMAKE_REQUIRED_INCLUDES)
+  unset(CMAKE_REQUIRED_FLAGS)
   unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
-  unset(CMAKE_REQUIRED_LIBRARIES)
   if(NOT FOCI_HAS_GLOO AND NOT FOCI_HAS_NCCL)
+    unset(FOCI_HAS_GLOO CACHE)  # looked for again, should it come
     message(STATUS "torch layer: one process alone, no headers of Gloo or NCCL here "
       "(Debian: apt-get install libgloo-dev)")
   endif()

@@ -41,6 +41,13 @@ FOCI_API Passes passes_of(const SequenceTraining& training, const std::string& w
                           const SequenceFacts& facts, const SequenceSet& set);
 FOCI_API Passes passes_of(const TextTraining& training, const std::string& weights,
                           const Tokenizer& tokenizer, const TokenText& text);
+/// A sample as a segmenter's passes see it: the middle of image and mask, as large as a window.
+/// Where the window is larger, the mean colour and `data::ignored` fill it.
+struct SeenWindow {
+  data::Image image, mask;
+};
+FOCI_API SeenWindow seen_window(const SegmentTraining& training, const ImageFacts& facts,
+                                const data::ImageSet& set, std::int64_t sample);
 /// Any language model over a text's tokens, as many at once as its context holds.
 FOCI_API Passes passes_of(std::shared_ptr<models::Language> model,
                           std::span<const std::int32_t> tokens);

@@ -8,6 +8,7 @@
 #include "cuda/few_keys.cuh"
 #include "cuda/full_metric.cuh"
 #include "cuda/running.cuh"
+#include "cuda/softmax_short.cuh"
 #include "cuda/softmax_wgmma.cuh"
 #include "cuda/split_keys.cuh"
 #include "cuda/weights_mma.cuh"
@@ -83,10 +84,10 @@ bool may_go_by_mma(const Problem& p) {
 /// Softmax on tensor cores, by those of Hopper where they serve it: o and lse of what is not too
 /// large for queries rounded to 16 bits, the rest after them.
 void softmax_by_mma(const Shape& shape, const Folded& folded, const Rows& to, int* room,
-                    Stream stream) {
+                    Stream stream, const TokenMean* changes = nullptr) {
   Folded rest = folded;
   if (softmax_wgmma_serves(shape, folded, to, room)) {
-    softmax_wgmma_forward(shape, folded, to, room, stream);
+    softmax_wgmma_forward(shape, folded, to, room, stream, changes);
     if (!folded.m.data) return;
     rest.by_mma = softmax_wgmma_left(room);
   }
@@ -149,7 +150,9 @@ class Forward {
     if (chunked_serves(p)) chunked_.emplace(arena, p, shape_, ChunkedPass::Pass::forward);
     if (SplitKeys::pays(p, shape_)) split_.emplace(arena, p, shape_);
     if (carried.rows) running_.emplace(p, shape_, carried.rows);
-    if (may_go_by_mma(p) || p.full) room_ = arena.take<int>(softmax_wgmma_room(shape_)).data();
+    const bool by_changes = p.metric<LayerChange>() || p.metric<Flat>();
+    if (may_go_by_mma(p) || p.full)
+      room_ = arena.take<int>(softmax_wgmma_room(shape_, by_changes)).data();
   }
 
   void run(const Outputs& to, const Run& how) {
@@ -157,8 +160,14 @@ class Forward {
     Rows rows = rows_of(to, how);
     send_offsets(shape_, p_, stream);
     if constexpr (std::is_same_v<M, FullMetric>) {
-      if (may_multiply(metric_, shape_, to, rows)) metric_.allow_products();
+      if (may_multiply(metric_, shape_, to, rows)) {
+        metric_.allow_products();
+        if (metric_.offers_narrow() &&
+            softmax_wgmma_serves(shape_, metric_.narrow_products(), rows, room_))
+          metric_.allow_narrow();
+      }
     }
+    if (!split_ && (runs_short(to, rows, stream) || estimates_by_mma(to, rows, stream))) return;
     metric_.estimate(to, stream);
     if (!split_ && runs_by_mma(rows, stream)) return;
     for (int wave = 0; wave < metric_.waves(); ++wave) {
@@ -179,20 +188,58 @@ class Forward {
   }
 
  private:
+  /// The estimate and the whole pass, of short sequences on tensor cores.
+  bool runs_short(const Outputs& to, const Rows& rows, Stream stream) {
+    if constexpr (!std::is_same_v<M, DiagonalMetric>) {
+      return false;
+    } else {
+      if (!may_go_by_mma(p_) || !metric_.stays_in_range() || !softmax_short_pays(shape_))
+        return false;
+      const TokenMean* mean = metric_.within_pass();
+      const Folded folded = metric_.beside();
+      if (!softmax_short_serves(shape_, folded, rows, mean)) return false;
+      mean ? metric_.leave_estimate(to) : metric_.estimate(to, stream);
+      softmax_short_forward(shape_, folded, rows, mean, stream);
+      return true;
+    }
+  }
+
   /// The whole pass on tensor cores, where they serve it; of full metrics the heads that they
   /// serve.
   bool runs_by_mma(const Rows& to, Stream stream) {
     if constexpr (std::is_same_v<M, FullMetric>) {
-      if (metric_.multiplies()) softmax_by_mma(shape_, metric_.products(), to, room_, stream);
+      if (!metric_.multiplies()) return false;
+      if (metric_.narrows())
+        softmax_wgmma_forward(shape_, metric_.narrow_products(), to, room_, stream);
+      softmax_mma_forward(shape_, metric_.products(), to, stream);
       return false;
     } else {
-      if (!may_go_by_mma(p_) || !metric_.stays_in_range()) return false;
-      const Folded folded = metric_.beside();
-      // Statistics of few keys show the order in which parts of queries are added up.
-      if (folded.m.data && shape_.longest_m <= 256 && to.want_all_bits()) return false;
-      if (!softmax_mma_serves(shape_, folded, to.o)) return false;
-      softmax_by_mma(shape_, folded, to, room_, stream);
+      if (!goes_by_mma(to)) return false;
+      softmax_by_mma(shape_, metric_.beside(), to, room_, stream);
       return true;
+    }
+  }
+  /// Diagonal metrics: whether tensor cores serve the whole pass.
+  bool goes_by_mma(const Rows& to) const {
+    if (!may_go_by_mma(p_) || !metric_.stays_in_range()) return false;
+    const Folded folded = metric_.beside();
+    // Statistics of few keys show the order in which parts of queries are added up.
+    if (folded.m.data && shape_.longest_m <= 256 && to.want_all_bits()) return false;
+    return softmax_mma_serves(shape_, folded, to.o);
+  }
+
+  /// The whole pass with the metric's estimate in the same launch, where it serves.
+  bool estimates_by_mma(const Outputs& to, const Rows& rows, Stream stream) {
+    if constexpr (std::is_same_v<M, DiagonalMetric>) {
+      const TokenMean* changes = metric_.within_pass();
+      if (!changes || to.metric || !goes_by_mma(rows)) return false;
+      const Folded folded = metric_.beside();
+      if (!softmax_wgmma_serves(shape_, folded, rows, room_)) return false;
+      if (!softmax_wgmma_measures(shape_, folded, *changes)) return false;
+      softmax_by_mma(shape_, folded, rows, room_, stream, changes);
+      return true;
+    } else {
+      return false;
     }
   }
 
@@ -237,6 +284,7 @@ class Backward {
     if constexpr (std::is_same_v<M, FullMetric>) {
       multiply(to, saved, stream);
     } else {
+      if (runs_short(to, saved, stream)) return;
       metric_.estimate({}, stream);
       if (runs_by_mma(to, saved, stream) || weighs_by_mma(to, stream)) return;
     }
@@ -270,12 +318,33 @@ class Backward {
   void multiply(const Gradients& to, const Outputs& saved, Stream stream) {
     const Saved known = narrow(to, saved);
     if (by_mma_ && saved.o && saved.lse && !to.dmetric &&
-        may_multiply(metric_, shape_, known, *by_mma_))
+        may_multiply(metric_, shape_, known, *by_mma_)) {
       metric_.allow_products();
+      if (metric_.offers_narrow() &&
+          softmax_mma_takes_narrow(shape_, metric_.narrow_products(), known, *by_mma_))
+        metric_.allow_narrow();
+    }
     metric_.estimate({}, stream);
     if (!metric_.multiplies()) return;
-    softmax_mma_backward(shape_, metric_.products(), known, metric_.product_sinks(to), *by_mma_,
-                         stream, Field(p_.from.k));
+    const Folded products = metric_.products();
+    const bool narrows = metric_.narrows();
+    softmax_mma_backward(shape_, narrows ? metric_.narrow_products() : products, known,
+                         metric_.product_sinks(to), *by_mma_, stream, Field(p_.from.k),
+                         narrows ? &products : nullptr);
+  }
+
+  /// The estimate and the whole way back, of short sequences on tensor cores.
+  bool runs_short(const Gradients& to, const Outputs& saved, Stream stream) {
+    if (!by_mma_ || !saved.lse || !softmax_short_pays(shape_)) return false;
+    if (!metric_.stays_in_range() || metric_.wants_all_bits(to)) return false;
+    const TokenMean* mean = metric_.within_pass();
+    const Folded folded = metric_.beside();
+    const Saved known = narrow(to, saved);
+    if (!softmax_short_serves(shape_, folded, known, mean)) return false;
+    if (!mean) metric_.estimate({}, stream);
+    softmax_short_backward(shape_, folded, known, metric_.sinks_beside(to), mean, stream);
+    metric_.finish(to, stream, true);
+    return true;
   }
 
   /// The whole way back on tensor cores, where they serve it.

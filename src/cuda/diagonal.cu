@@ -316,6 +316,10 @@ void DiagonalMetric::estimate(const Outputs& to, Stream stream) {
   if (to.metric) copy_to(to.metric, lines_.m, 1, stream);
 }
 
+const TokenMean* DiagonalMetric::within_pass() const {
+  return !none_ && changes() && !median() && !mean_.prefix && !mean_.carried.any ? &mean_ : nullptr;
+}
+
 void DiagonalMetric::fold_queries(const Field& from, const Field& to, Stream stream) const {
   const Fold of{shape_, lines_, to.strides[2] == 0 && !from.data, from, to};
   const bool eights = in_eights(shape_.D, 4, {from, to, lines_.m});

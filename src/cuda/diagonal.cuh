@@ -41,6 +41,10 @@ class DiagonalMetric {
 
   /// m
   void estimate(const Outputs& to, Stream stream);
+  /// What a pass that has all values of a head needs to estimate m itself; nullptr where it cannot.
+  const TokenMean* within_pass() const;
+  /// Leaves the estimate to that pass.
+  void leave_estimate(const Outputs& to) { mean_.copy = Field(to.metric); }
   int waves() const { return 1; }
   Folded fold(int wave, Stream stream);
   Sinks sinks(const Gradients& to);

@@ -3,6 +3,7 @@
 #include "cuda/full_metric.cuh"
 
 #include "cuda/product.cuh"
+#include "cuda/softmax_wgmma.cuh"
 #include "metric/cholesky.hpp"
 
 #include <algorithm>
@@ -93,6 +94,21 @@ bool FullMetric::offers_products() const {
   return may_multiply() && products_read(Field(p_.from.q)) && products_read(Field(p_.from.k));
 }
 
+bool FullMetric::offers_narrow() const {
+  const Shape& shape = slots_.shape;
+  return serves_untried() && offers_products() && narrow_heads_ && !p_.packed() &&
+         shape.D == shape.E && shape.D % 64 == 0;
+}
+
+void FullMetric::allow_narrow() {
+  allow_products();
+  products_.narrow = narrow_heads_;
+  products_.wide = narrow_heads_ + std::int64_t(slots_.shape.sequences) * slots_.shape.G;
+  products_.narrow_q = reinterpret_cast<std::uint16_t*>(zq_);
+  products_.narrow_k = reinterpret_cast<std::uint16_t*>(zk_);
+  products_.apart = 2;
+}
+
 void FullMetric::take_products(Arena& arena) {
   const Shape& shape = slots_.shape;
   const std::int64_t B = slots_.B, D = shape.D, count = slots_.count();
@@ -110,7 +126,10 @@ void FullMetric::take_products(Arena& arena) {
   products_.chosen = arena.take<int>(heads).data();
   products_.half = int(half);
   if (back) dproduct_bias_ = arena.take<float>(slots_.chunks, B, shape.G, shape.M).data();
-  if (!slots_.prefix) return;
+  if (!slots_.prefix) {
+    narrow_heads_ = arena.take<int>(2, heads).data();
+    return;
+  }
   products_.W = arena.take<std::uint16_t>(count, D, D).data();
   products_.unit = arena.take<float>(count).data();
   products_.narrow_q = arena.take<std::uint16_t>(B, shape.H, shape.N, D).data();
@@ -237,7 +256,7 @@ Folded FullMetric::products() const {
   to.key_head_bias = 1;
   to.key_mask = slots_.key_mask;
   to.row_bias = Field::of(products_.row_bias, {slots_.B, shape.H, shape.N});
-  to.by_mma = products_.chosen;
+  to.by_mma = products_.wide ? products_.wide : products_.chosen;
   if (!slots_.prefix) return to;
   to.q = narrow_lines(products_.narrow_q, {slots_.B, shape.H, shape.N, shape.D});
   to.k = prefix_keys(products_, to.k);
@@ -247,6 +266,17 @@ Folded FullMetric::products() const {
   const bool even = !slots_.key_mask.data && !p_.packed();
   to.chunks =
       even ? std::min(shape.N, slots_.period + std::max(shape.N - shape.M, 0)) : shape.longest_n;
+  return to;
+}
+
+Folded FullMetric::narrow_products() const {
+  const Shape& shape = slots_.shape;
+  Folded to = products();
+  // Where these lie before they are allowed as well: who serves them is asked first.
+  auto *q = reinterpret_cast<std::uint16_t*>(zq_), *k = reinterpret_cast<std::uint16_t*>(zk_);
+  to.q = narrow_lines(q, {slots_.B, shape.H, shape.N, shape.D}, 2);
+  to.k = narrow_lines(k, {slots_.B, shape.G, shape.M, shape.D}, 2);
+  to.by_mma = narrow_heads_;
   return to;
 }
 

@@ -28,12 +28,17 @@ class FullMetric {
   /// Whether scores may be products for softmax on tensor cores, outputs of 16 bits alone and no
   /// dmetric: they are in the heads that estimate() then chooses, and by lines in the others.
   bool offers_products() const;
+  /// Whether q' and keys may be one f16 number each, of the heads where that suffices.
+  bool offers_narrow() const;
   void allow_products() { slots_.by_mma = moments_.slots.by_mma = products_.chosen; }
+  void allow_narrow();
   /// Along the prefix their chunks, else 0.
   int product_chunks() const { return slots_.prefix ? slots_.chunks : 0; }
   bool multiplies() const { return slots_.by_mma != nullptr; }
-  /// What tensor cores work on.
+  bool narrows() const { return products_.narrow != nullptr; }
+  /// What tensor cores work on: in two parts (along the prefix one f16 number), and in one.
   Folded products() const;
+  Folded narrow_products() const;
   Sinks product_sinks(const Gradients& to);
 
   /// W and centre of every metric that queries use; scale, metric and status where present. A
@@ -91,7 +96,8 @@ class FullMetric {
   float* dk_ = nullptr;                         // (B,G,M,D) but for what goes through the estimate
   float *dv_ = nullptr, *dkey_bias_ = nullptr;  // prefix: sums over waves
   double *shift_ = nullptr, *room_ = nullptr;   // of MetricGradient
-  FullProducts products_;                       // q' lies where zq does
+  FullProducts products_;                       // q' lies where zq does, narrow keys where zk does
+  int* narrow_heads_ = nullptr;                 // (2,heads) room of FullProducts::narrow and wide
   float* P_ = nullptr;                          // (slots,D,D) of products
   float* dproduct_bias_ = nullptr;              // (B,G,M)
 };

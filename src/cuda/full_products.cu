@@ -3,6 +3,7 @@
 // two parts of 16 bits what is not of 16 bits: four warps have 64 tokens at a time.
 #include "cuda/full_products.cuh"
 
+#include "cuda/largest.cuh"
 #include "cuda/softmax_mma_backward.cuh"
 #include "cuda/two_parts.cuh"
 
@@ -13,8 +14,8 @@ namespace foci::cuda {
 namespace {
 
 constexpr int product_block = 128, tile_tokens = 64;
-/// Blocks that keep a large GPU busy once.
-constexpr std::int64_t enough_blocks = 528;
+/// Blocks that keep a large GPU busy once, and those of work that is seldom there.
+constexpr std::int64_t enough_blocks = 768, few_blocks = 128;
 
 /// What lines times a matrix become.
 enum class Become : int {
@@ -43,10 +44,9 @@ struct LineBlock {
   Place at;
   std::int64_t slot, first;  // first: the sequence's first token in (B,heads,tokens)
 
-  FOCI_DEVICE LineBlock(const LineArgs& args, bool keys) {
+  FOCI_DEVICE LineBlock(const LineArgs& args, bool keys, int index) {
     const Shape& shape = args.of.slots.shape;
     const int heads = keys ? shape.G : shape.H;
-    int index = int(blockIdx.x);
     part = index % args.parts, index /= args.parts;
     const int c = index % args.chunks;
     index /= args.chunks;
@@ -110,31 +110,56 @@ FOCI_DEVICE float unit_of(const LineArgs& args, const LineBlock& block) {
   return most > 0 && most < 1e30f ? exp2f(floorf(log2f(most))) : 1.0f;
 }
 
+/// What the matrix, as its parts at `m` say it, over its unit makes of the centre.
+template <class W, int parts>
+FOCI_DEVICE float moved_centre(Address m, int row) {
+  float sum = 0;
+  FOCI_UNROLL
+  for (int piece = 0; piece < W::width / 8; ++piece) {
+    FOCI_UNROLL
+    for (int part = 0; part < parts; ++part) {
+      const Address at = m + part * W::M::low + W::M::Part::at(row, piece);
+      const uint4 four = *reinterpret_cast<const uint4*>(shared_memory() + at);
+      const unsigned words[] = {four.x, four.y, four.z, four.w};
+      FOCI_UNROLL
+      for (int i = 0; i < 8; ++i)
+        sum = fmaf(wide_of(std::uint16_t(words[i / 2] >> 16 * (i % 2)), W::type),
+                   W::floats(W::centre_at)[8 * piece + i], sum);
+    }
+  }
+  return sum;
+}
+
 /// The matrix in parts, over `unit`; the centre, and what it becomes. Zeros beyond D.
 template <class W, Matrix which>
 FOCI_DEVICE void load_matrix(const LineArgs& args, const LineBlock& block, float unit) {
+  constexpr bool one = W::what == Become::dk, metric = which == Matrix::metric;
+  constexpr Address at = W::m_at + (metric ? 0 : W::M::low);
   const int D = args.of.slots.shape.D;
-  const float* centre = args.of.centre + block.slot * D;
-  float* moved = W::floats(which == Matrix::metric ? W::moved_at : W::pulled_at);
-  for (int d = int(threadIdx.x); d < W::width && !W::split; d += product_block) {
-    float sum = 0;
-    for (int e = 0; e < D && d < D; ++e)
-      sum = fmaf(entry<which>(args, block, e, d), centre[e], sum);  // symmetric: side by side
-    W::floats(W::centre_at)[d] = d < D ? centre[d] : 0.0f;
-    moved[d] = sum;
-  }
   const float by = 1 / unit;
   const auto eight = [&](int row, int piece) {
     Eight to = {};
-    for (int i = 0; i < 8 && row < D && 8 * piece < D; ++i)
-      to.x[i] = by * entry<which>(args, block, row, 8 * piece + i);
+    if (row >= D || 8 * piece >= D) return to;
+    if constexpr (metric) {
+      to = load_eight(args.of.P + (block.slot * D + row) * D + 8 * piece);
+      for (int i = 0; i < 8; ++i) to.x[i] *= by * args.of.c;
+    } else {
+      for (int i = 0; i < 8; ++i) to.x[i] = by * entry<which>(args, block, row, 8 * piece + i);
+    }
     return to;
   };
-  if constexpr (W::what == Become::dk) {
-    constexpr Address at = W::m_at + (which == Matrix::metric ? 0 : W::M::low);
+  if constexpr (one) {
     fill_rounded<W::type, typename W::M::Part, product_block>(at, eight);
   } else {
     W::M::template fill<product_block>(W::m_at, eight);
+  }
+  if constexpr (!W::split) {
+    for (int d = int(threadIdx.x); d < W::width; d += product_block)
+      W::floats(W::centre_at)[d] = d < D ? args.of.centre[block.slot * D + d] : 0.0f;
+    __syncthreads();
+    float* moved = W::floats(metric ? W::moved_at : W::pulled_at);
+    for (int d = int(threadIdx.x); d < W::width; d += product_block)
+      moved[d] = unit * moved_centre < W, one ? 1 : 2 > (at, d);
   }
 }
 
@@ -158,56 +183,104 @@ FOCI_DEVICE void load_tokens(const LineArgs& args, const LineBlock& block, int s
 
 /// How large a block's numbers are, as in FullProducts::largest.
 struct Sizes {
-  float lines = 0, bias = 0, x = 0, far = 0, near = 0;
+  float lines = 0, bias = 0, x = 0, far = 0, near = 0, centred = 0;
   static FOCI_DEVICE void grow(float& to, float sum) {
     if (sum > to || sum != sum) to = sum;  // NaN stays
   }
 };
 
-/// Two numbers of q'.
-FOCI_DEVICE void write_query(const FullProducts& of, std::int64_t at, float x, float y) {
-  if (of.narrow_q) {
-    *reinterpret_cast<unsigned*>(of.narrow_q + at) = pack<DType::f16>(x, y);
-  } else {
-    *reinterpret_cast<float2*>(of.q + at) = make_float2(x, y);
+/// Lane l of four has part l of every piece; then it has all of piece l.
+FOCI_DEVICE void turn_pieces(unsigned (&words)[4]) {
+  FOCI_UNROLL
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool high = (lane() & step) != 0;
+    FOCI_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if (i & step) continue;
+      const unsigned got = __shfl_xor_sync(~0u, high ? words[i] : words[i | step], step);
+      words[i] = high ? got : words[i];
+      words[i | step] = high ? words[i | step] : got;
+    }
   }
 }
 
-/// q' and r, or b; and how large they are.
-template <class W>
-FOCI_DEVICE void write_fold(const LineArgs& args, const LineBlock& block, Sizes& sizes,
-                            const RowSums<W::width>& sums, float unit, int slot, int t) {
-  const FullProducts& of = args.of;
-  const int D = of.slots.shape.D;
-  const float *centre = W::floats(W::centre_at), *moved = W::floats(W::moved_at);
+/// A row of 16-bit numbers of which each of four lanes has every fourth pair, in whole pieces.
+template <int width>
+FOCI_DEVICE void write_row(std::uint16_t* to, const unsigned (&pairs)[width / 8], bool there,
+                           int D) {
   FOCI_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int row = int(threadIdx.x) / warp * 16 + 8 * half + lane() / 4, token = t + row;
-    const bool there = token < block.count;
-    float product = 0, yy = 0, xx = 0, far = 0;
+  for (int first = 0; first < width / 8; first += 4) {
+    unsigned words[4] = {pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]};
+    turn_pieces(words);
+    const int d = 8 * (first + lane() % 4);
+    if (there && d < D)
+      *reinterpret_cast<uint4*>(to + d) = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
+/// Numbers of a row of q' or of keys, as one f16 number each where somebody takes that, and what
+/// they add up to.
+template <class W>
+struct FoldedRow {
+  float product = 0, yy = 0, xx = 0, far = 0, centred = 0;
+  unsigned pairs[W::width / 8];
+
+  FOCI_DEVICE void look(const LineArgs& args, const RowSums<W::width>& sums, float unit, int slot,
+                        int row, int half, float* floats) {
+    const float *centre = W::floats(W::centre_at), *moved = W::floats(W::moved_at);
+    const bool from_centre = W::keys || args.of.centred();
     FOCI_UNROLL
     for (int n = 0; n < W::width / 8; ++n) {
       const int d = 8 * n + 2 * (lane() % 4);
       const unsigned pair = *reinterpret_cast<const unsigned*>(
           shared_memory() + slot * W::X::low + W::X::Part::at(row, n) + 4 * (lane() % 4));
-      float y[2];
+      float y[2], gap[2];
       FOCI_UNROLL
       for (int i = 0; i < 2; ++i) {
         const float x = wide_of(std::uint16_t(pair >> 16 * i), W::type);
         y[i] = fmaf(sums[n][2 * half + i], unit, -moved[d + i]);
-        product = fmaf(y[i], W::keys ? x - centre[d + i] : x + centre[d + i], product);
+        gap[i] = x - centre[d + i];
+        product = fmaf(y[i], from_centre ? gap[i] : x + centre[d + i], product);
         yy = fmaf(y[i], y[i], yy);
-        if (W::keys) xx = fmaf(x, x, xx), far = fmaf(x, y[i] + moved[d + i], far);
+        if (!W::keys) continue;
+        xx = fmaf(x, x, xx), far = fmaf(x, y[i] + moved[d + i], far);
+        centred = fmaf(gap[i], gap[i], centred);
       }
-      if (!W::keys && there && d < D) write_query(of, (block.first + token) * D + d, y[0], y[1]);
+      pairs[n] = W::keys ? pack<DType::f16>(gap[0], gap[1]) : pack<DType::f16>(y[0], y[1]);
+      if (floats && d < args.of.slots.shape.D)
+        *reinterpret_cast<float2*>(floats + d) = make_float2(y[0], y[1]);
     }
     product = -0.5f * quad_sum(product);
-    yy = quad_sum(yy), xx = quad_sum(xx), far = quad_sum(far);
-    if (!there) continue;
-    if (lane() % 4 == 0) (W::keys ? of.key_bias : of.row_bias)[block.first + token] = product;
-    if (W::keys && !of.slots.keeps(block.at, token)) continue;
-    Sizes::grow(sizes.lines, yy), Sizes::grow(sizes.bias, fabsf(product));
-    Sizes::grow(sizes.x, xx), Sizes::grow(sizes.far, far), Sizes::grow(sizes.near, -2 * product);
+    yy = quad_sum(yy), xx = quad_sum(xx), far = quad_sum(far), centred = quad_sum(centred);
+  }
+};
+
+/// q' and r, or keys of one number and b; and how large they are.
+template <class W>
+FOCI_DEVICE void write_fold(const LineArgs& args, const LineBlock& block, Sizes& sizes,
+                            const RowSums<W::width>& sums, float unit, int slot, int t) {
+  const FullProducts& of = args.of;
+  const int D = of.slots.shape.D;
+  std::uint16_t* narrow = W::keys ? of.narrow_k : of.narrow_q;
+  FOCI_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int r = int(threadIdx.x) / warp * 16 + 8 * half + lane() / 4, token = t + r;
+    const bool there = token < block.count;
+    const bool kept = there && (!W::keys || of.slots.keeps(block.at, token));
+    const std::int64_t line = block.first + token;
+    FoldedRow<W> row;
+    row.look(args, sums, unit, slot, r, half,
+             !W::keys && !narrow && there ? of.q + line * D : nullptr);
+    if (narrow) {
+      FOCI_UNROLL
+      for (int n = 0; n < W::width / 8; ++n) row.pairs[n] = kept ? row.pairs[n] : 0;
+      write_row<W::width>(narrow + (block.first * of.apart + token) * D, row.pairs, there, D);
+    }
+    if (there && lane() % 4 == 0) (W::keys ? of.key_bias : of.row_bias)[line] = row.product;
+    if (!kept) continue;
+    Sizes::grow(sizes.lines, row.yy), Sizes::grow(sizes.bias, fabsf(row.product));
+    Sizes::grow(sizes.x, row.xx), Sizes::grow(sizes.centred, row.centred);
+    Sizes::grow(sizes.far, row.far), Sizes::grow(sizes.near, -2 * row.product);
   }
 }
 
@@ -322,14 +395,16 @@ FOCI_DEVICE void multiply_tile(const LineArgs& args, const LineBlock& block, con
   }
 }
 
+/// Block `index` of those that go about it so.
 template <class W>
-__global__ void __launch_bounds__(product_block) multiply_lines(LineArgs args) {
+FOCI_DEVICE void multiply_block(const LineArgs& args, int index) {
   constexpr bool folds = W::what == Become::queries || W::what == Become::keys;
-  const LineBlock block(args, W::keys);
+  const LineBlock block(args, W::keys, index);
   const int step = args.parts * tile_tokens;
   int t = block.begin + block.part * tile_tokens;
   const int head = block.s * args.of.slots.shape.G + block.g;
   if (t >= block.count || (!folds && !args.of.chosen[head])) return;
+  if (folds && args.of.only && !args.of.only[head]) return;
   if (!W::split) load_tokens<W>(args, block, 0, t);
   const Units units = load_matrices<W>(args, block);
   Sizes sizes;
@@ -347,23 +422,57 @@ __global__ void __launch_bounds__(product_block) multiply_lines(LineArgs args) {
   if constexpr (folds) {
     int* largest = args.of.largest + head * FullProducts::sizes;
     raise(largest, sizes.lines), raise(largest + 1, sizes.bias);
+    if (!W::keys) raise(largest + 6, sizes.lines);
     if (W::keys)
-      raise(largest + 2, sizes.x), raise(largest + 3, sizes.far), raise(largest + 4, sizes.near);
+      raise(largest + 2, sizes.x), raise(largest + 3, sizes.far), raise(largest + 4, sizes.near),
+          raise(largest + 5, sizes.centred);
   }
+}
+
+template <class W>
+__global__ void __launch_bounds__(product_block) multiply_lines(LineArgs args) {
+  multiply_block<W>(args, int(blockIdx.x));
+}
+
+/// Queries, then keys, which as many blocks work on as their arguments say.
+template <DType type, int width>
+__global__ void __launch_bounds__(product_block)
+    fold_lines(LineArgs queries, LineArgs keys, int first_key) {
+  const int index = int(blockIdx.x);
+  if (index < first_key) {
+    multiply_block<LineWork<type, width, Become::queries> >(queries, index);
+  } else {
+    multiply_block<LineWork<type, width, Become::keys> >(keys, index - first_key);
+  }
+}
+
+/// How many blocks work on lines, of about `enough`; says so to them.
+int share_lines(LineArgs& args, bool keys, std::int64_t enough) {
+  const Shape& shape = args.of.slots.shape;
+  const std::int64_t tiles = parts(keys ? shape.longest_m : shape.longest_n, tile_tokens);
+  if (!keys) args.chunks = args.of.slots.chunks;
+  const std::int64_t heads =
+      std::int64_t(shape.sequences) * (keys ? shape.G : shape.H) * args.chunks;
+  const std::int64_t wanted = parts(enough, std::max<std::int64_t>(heads, 1));
+  args.parts = int(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(tiles, 1)));
+  return int(heads * args.parts);
 }
 
 template <DType type, int width, Become what>
 void launch_lines(const char* name, LineArgs args, Stream stream) {
   using W = LineWork<type, width, what>;
-  const Shape& shape = args.of.slots.shape;
-  const std::int64_t tiles = parts(W::keys ? shape.longest_m : shape.longest_n, tile_tokens);
-  if (!W::keys) args.chunks = args.of.slots.chunks;
-  const std::int64_t heads =
-      std::int64_t(shape.sequences) * (W::keys ? shape.G : shape.H) * args.chunks;
-  const std::int64_t wanted = parts(enough_blocks, std::max<std::int64_t>(heads, 1));
-  args.parts = int(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(tiles, 1)));
-  launch(name, multiply_lines<W>, {{unsigned(heads * args.parts)}, {product_block}, W::bytes},
-         stream, args);
+  const int blocks = share_lines(args, W::keys, args.of.only ? few_blocks : enough_blocks);
+  launch(name, multiply_lines<W>, {{unsigned(blocks)}, {product_block}, W::bytes}, stream, args);
+}
+
+template <DType type, int width>
+void launch_fold(LineArgs queries, LineArgs keys, Stream stream) {
+  using W = LineWork<type, width, Become::queries>;
+  static_assert(W::bytes == LineWork<type, width, Become::keys>::bytes);
+  const int first_key = share_lines(queries, false, enough_blocks / 2);
+  const int blocks = first_key + share_lines(keys, true, enough_blocks / 2);
+  launch("full metric: q' and b", fold_lines<type, width>,
+         {{unsigned(blocks)}, {product_block}, W::bytes}, stream, queries, keys, first_key);
 }
 
 /// Parts are of the lines' own type, those of floats bf16.
@@ -379,27 +488,47 @@ void run_lines(const char* name, const LineArgs& args, Stream stream) {
          : launch_lines<DType::bf16, 128, what>(name, args, stream);
 }
 
+void run_fold(const LineArgs& queries, const LineArgs& keys, Stream stream) {
+  const bool narrow = queries.of.slots.shape.D <= 64;
+  if (queries.x.dtype == DType::f16) {
+    narrow ? launch_fold<DType::f16, 64>(queries, keys, stream)
+           : launch_fold<DType::f16, 128>(queries, keys, stream);
+  } else {
+    narrow ? launch_fold<DType::bf16, 64>(queries, keys, stream)
+           : launch_fold<DType::bf16, 128>(queries, keys, stream);
+  }
+}
+
 /// A score of two parts is off by 2^-17 of |q'| |k| / sqrt(D) or so; weights of 16 bits by more
 /// than 2^-10 of themselves. Where keys are farther from the origin than from their centre, as the
 /// metric measures it, what rounding leaves of sums of ds that are 0 shows in dq.
 constexpr float most_product = 1024, most_bias = 2048, most_offset = 3;
-/// Times sqrt(D), of one f16 part, off by 2^-12 of the same.
-constexpr float once = 64;
+/// Times sqrt(D), of one f16 part, off by 2^-12 of the same; of f16 less is hidden by the rounding
+/// of weights.
+constexpr float once = 64, once_half = 8;
 /// Of f16, whose parts end at 2^16 and at 2^-24.
-constexpr float most_half_line = 1 << 15, most_half_key = 1 << 11;
+constexpr float most_half_line = 1 << 15, most_half_key = 1 << 11, least_half = 1.0f / (1 << 9);
 
 __global__ void __launch_bounds__(product_block) choose_products(FullProducts of) {
   const int head = int(blockIdx.x) * product_block + int(threadIdx.x);
   const Shape& shape = of.slots.shape;
   if (head >= shape.sequences * shape.G) return;
   const int* sizes = of.largest + of.sizes * head;
-  const float lines = sqrtf(__int_as_float(sizes[0])), bias = __int_as_float(sizes[1]);
-  const float keys = sqrtf(__int_as_float(sizes[2]));
-  const float far = __int_as_float(sizes[3]), near = __int_as_float(sizes[4]);
+  const auto size = [&](int i) { return __int_as_float(sizes[i]); };
+  const float lines = sqrtf(size(0)), bias = size(1), keys = sqrtf(size(2));
   const float most_once = once * sqrtf(float(shape.D));
-  bool all = lines * keys <= (of.narrow_q ? most_once : most_product) &&
-             bias <= (of.narrow_q ? most_once : most_bias) && far <= most_offset * near;
-  if (of.half || of.narrow_q) all = all && lines <= most_half_line && keys <= most_half_key;
+  const bool prefix = of.slots.prefix != 0, half = of.half || prefix;
+  bool all = lines * keys <= (prefix ? most_once : most_product) &&
+             bias <= (prefix ? most_once : most_bias) && size(3) <= most_offset * size(4);
+  if (half) all = all && lines <= most_half_line && keys <= most_half_key;
+  if (of.narrow) {
+    const float centred = sqrtf(size(5)), most = of.half ? most_once * once_half / once : most_once;
+    const bool suffices = lines * centred <= most && bias <= most_once && lines <= most_half_line &&
+                          centred <= most_half_key && centred >= least_half &&
+                          sqrtf(size(6)) >= least_half;
+    of.narrow[head] = int(suffices), of.wide[head] = int(all && !suffices);
+    all = all || suffices;
+  }
   of.chosen[head] = int(all);
 }
 
@@ -507,11 +636,18 @@ void fold_products(const FullProducts& to, const Field& q, const Field& k, Strea
   const std::int64_t heads = std::int64_t(to.slots.shape.sequences) * to.slots.shape.G;
   fill(to.largest, 0, sizeof(int) * to.sizes * std::size_t(heads), stream);
   const LineArgs queries{.of = to, .x = q}, keys{.of = to, .x = k};
-  run_lines<Become::queries>("full metric: q'", queries, stream);
-  to.slots.prefix ? fold_prefix(to, k, stream)
-                  : run_lines<Become::keys>("full metric: b", keys, stream);
+  if (to.slots.prefix) {
+    run_lines<Become::queries>("full metric: q'", queries, stream);
+    fold_prefix(to, k, stream);
+  } else {
+    run_fold(queries, keys, stream);
+  }
   const Grid grid{dim3(unsigned(parts(heads, product_block))), dim3(product_block)};
   launch("full metric: who multiplies", choose_products, grid, stream, to);
+  if (!to.narrow) return;
+  LineArgs wide = queries;
+  wide.of.narrow_q = wide.of.narrow_k = nullptr, wide.of.only = to.wide;
+  run_lines<Become::queries>("full metric: q' in two parts", wide, stream);
 }
 
 void unfold_queries(const Field& dq, const ProductSums& sums, const FullProducts& of,

@@ -139,6 +139,22 @@ FOCI_DEVICE void pass(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// ---- Counters in global memory that blocks wait for ----
+
+/// Adds 1; what the warp wrote before, and fenced, is there for whoever sees it.
+FOCI_DEVICE void publish(int* counter) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
+}
+/// Until a counter has got to `count`.
+FOCI_DEVICE void await_count(const int* counter, int count) {
+  for (;;) {
+    int x;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(counter) : "memory");
+    if (x >= count) return;
+    __nanosleep(64);
+  }
+}
+
 // ---- Copies by tensor map, of one thread ----
 
 FOCI_DEVICE void fetch_map(const CUtensorMap& map) {

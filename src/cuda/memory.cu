@@ -3,6 +3,7 @@
 // more corner of the host's memory.
 #include "cuda/cuda.hpp"
 #include "cuda/launch.cuh"
+#include "cuda/memory.cuh"
 
 #include <cstdlib>
 #include <cstring>
@@ -38,6 +39,7 @@ std::vector<Device> devices() {
            .why_not = {}}};
 }
 void want_device() {}
+std::size_t block_memory() { return 227 * 1024; }
 
 /// Filled with NaN, so that what nobody wrote shows.
 void* allocate(std::size_t bytes) {
@@ -115,6 +117,14 @@ void want_device() {
   const Device& device = all[std::size_t(current)];
   if (!device.why_not.empty())
     throw Unsupported("backend cuda: " + device.name + ": " + device.why_not);
+}
+
+std::size_t block_memory() {
+  int device = 0, most = 0;
+  expect_success(cudaGetDevice(&device), "asking for the current device");
+  expect_success(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                 "asking for its shared memory");
+  return std::size_t(most);
 }
 
 void* allocate(std::size_t bytes) {

@@ -4,6 +4,7 @@
 //   b = -1/2 |W (k - centre)|^2 = -1/2 |W k - W centre|^2, W lower triangular,
 // one f16 part of each. A warp has 32 keys; blocks of W above the diagonal are not multiplied.
 #include "cuda/full_products.cuh"
+#include "cuda/largest.cuh"
 #include "cuda/softmax_mma_backward.cuh"
 #include "cuda/two_parts.cuh"
 
@@ -624,9 +625,10 @@ void form_prefix_gradient(const MetricGradient& to, const ProductSums& sums, con
   of.slots.shape.D <= 64 ? launch_sums<64>(args, stream) : launch_sums<128>(args, stream);
 }
 
-Field narrow_lines(std::uint16_t* data, std::initializer_list<std::int64_t> shape) {
+Field narrow_lines(std::uint16_t* data, std::initializer_list<std::int64_t> shape, int apart) {
   Field to = Field::of(reinterpret_cast<float*>(data), shape);
   to.dtype = DType::f16;
+  to.strides[0] *= apart, to.strides[1] *= apart;
   return to;
 }
 

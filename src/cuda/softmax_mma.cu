@@ -37,7 +37,8 @@ struct Forward {
   static constexpr Address bias_at = k_at + 2 * stage;
   static constexpr int halves = by_chunk ? 2 : 1, half_rows = queries / halves;
   static constexpr Address kept_at = bias_at + (biased ? 2 * halves * keys * 4 : 0);
-  static constexpr std::size_t bytes = kept_at + (statistics ? 2 * keys * 4 : 0);
+  static constexpr Address index_at = kept_at + (statistics ? 2 * keys * 4 : 0);
+  static constexpr std::size_t bytes = index_at + (has_rest ? 16 : 0);
 
   using Scores = float[rows][keys / 8][4];
   using Sums = float[rows][width / 8][4];
@@ -443,7 +444,7 @@ FOCI_DEVICE void fold_queries(const ForwardArgs& args, const Block& block) {
 /// s += by rest k', rest what the rounding of queries left over.
 template <class F>
 FOCI_DEVICE void add_rest_of(typename F::Scores& s, const ForwardArgs& args, Address k, float by) {
-  const Block block(args, block_index(), F::queries);
+  const Block block(args, block_of<F>(), F::queries);
   const QueryRest rest(args.folded, args.shape, block.at, block.s, block.h);
   const int first = block.first + int(threadIdx.x) / warp * 16 * F::rows + lane() / 4;
 #ifndef FOCI_EMULATED
@@ -576,7 +577,7 @@ FOCI_DEVICE void walk(const ForwardArgs& args, const Block& block, RowState<F>& 
 }
 
 template <class F>
-__global__ void __launch_bounds__(F::threads) softmax_forward(ForwardArgs args) {
+FOCI_DEVICE void forward_block(const ForwardArgs& args) {
   const Block block = Block::of<F>(args);
   if (!has_queries<F>(args) || is_left(args.folded, args.shape, block.s, block.g)) return;
   RowState<F> row;
@@ -588,11 +589,26 @@ __global__ void __launch_bounds__(F::threads) softmax_forward(ForwardArgs args) 
   finish<F>(args, row, o);
 }
 
+template <class F>
+__global__ void __launch_bounds__(F::threads) softmax_forward(ForwardArgs args) {
+  if constexpr (!F::has_rest) return forward_block<F>(args);
+  const int heads = args.shape.sequences * args.shape.G;
+  if (args.folded.by_mma && !any_marked(args.folded.by_mma, heads)) return;
+  for (int index = int(blockIdx.x); index < args.blocks; index += int(gridDim.x)) {
+    if (threadIdx.x == 0) *reinterpret_cast<int*>(shared_memory() + F::index_at) = index;
+    __syncthreads();
+    forward_block<F>(args);
+    __syncthreads();
+  }
+}
+
 template <DType type, int width, bool biased, bool statistics, int folded>
 void launch_forward(ForwardArgs args, Stream stream) {
   using F = Forward<type, width, biased, statistics, folded>;
   args.tiles = int(parts(args.shape.longest_n, F::queries));
-  const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
+  std::int64_t blocks = std::int64_t(args.tiles) * args.shape.H * args.shape.sequences;
+  args.blocks = int(blocks);
+  if (F::has_rest && args.folded.by_mma) blocks = std::min(blocks, few_blocks);
   launch("softmax_mma_forward", softmax_forward<F>, {dim3(unsigned(blocks)), F::threads, F::bytes},
          stream, args);
 }
@@ -676,11 +692,8 @@ int softmax_mma_parts(const Shape& shape, const Folded& folded) {
 
 void softmax_mma_forward(const Shape& shape, const Folded& folded, const Rows& to, Stream stream) {
   const ForwardArgs args{shape, folded, to, 0};
-  if (folded.v.dtype == DType::bf16) {
-    choose_width<DType::bf16>(args, stream);
-  } else {
-    choose_width<DType::f16>(args, stream);
-  }
+  folded.v.dtype == DType::bf16 ? choose_width<DType::bf16>(args, stream)
+                                : choose_width<DType::f16>(args, stream);
 }
 
 }  // namespace foci::cuda

@@ -35,20 +35,28 @@ class SoftmaxMmaScratch {
   float* dq() const { return dq_; }
   /// (sequences,G), where a metric folded queries
   int* loud() const { return loud_; }
+  /// (sequences,G,2), likewise
+  int* largest() const { return largest_; }
   /// (B,H,N,D) 16 bits
   std::uint16_t* q(int part) const { return q_[part]; }
 
  private:
   float* dq_ = nullptr;
-  int* loud_ = nullptr;
+  int *loud_ = nullptr, *largest_ = nullptr;
   std::uint16_t* q_[2] = {};
 };
 
 /// dq, dk, dv and dkey_bias, those that are asked for; saved.delta is written first. Along the
 /// prefix of a full metric `k` has keys in v's type, dkey_bias is added to, and dq has Order::any.
+/// `wide`: the same with queries in floats, for the key heads that it says beside those of folded.
 void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved& saved,
                           const Sinks& to, const SoftmaxMmaScratch& scratch, Stream stream,
-                          const Field& k = {});
+                          const Field& k = {}, const Folded* wide = nullptr);
+
+/// Whether it takes q and k in f16, v in any type of 16 bits, a key bias and dq in any order: on
+/// Hopper, as softmax_wgmma_serves says.
+bool softmax_mma_takes_narrow(const Shape& shape, const Folded& folded, const Saved& saved,
+                              const SoftmaxMmaScratch& scratch);
 
 /// Head sizes that have kernels of their own; others run in the next one, filled up with zeros.
 constexpr int softmax_mma_width(int D, int E) {

@@ -5,6 +5,8 @@
 // += p' d_o and dk += ds' q, and dkey_bias is a sum of rows. dq gets its parts
 // by float additions in memory, or from softmax_mma_queries.cu in one order.
 #include "cuda/softmax_mma_backward.cuh"
+
+#include "cuda/memory.cuh"
 #include "cuda/softmax_wgmma_backward.cuh"
 
 #include <algorithm>
@@ -528,8 +530,8 @@ FOCI_DEVICE void walk_by_chunk(KeySums<B>& sums, const GradientArgs& args, const
 }
 
 template <class B>
-__global__ void __launch_bounds__(B::threads) softmax_backward(GradientArgs args) {
-  const KeyBlock block(args, block_index(), B::keys);
+FOCI_DEVICE void backward_block(const GradientArgs& args, int index) {
+  const KeyBlock block(args, index, B::keys);
   if (block.first >= block.at.M || is_left(args.folded, args.shape, block.s, block.g)) return;
   if (args.loud && !args.loud[block.s * args.shape.G + block.g]) return;
   const Stand<B> stand;
@@ -552,11 +554,23 @@ __global__ void __launch_bounds__(B::threads) softmax_backward(GradientArgs args
   write_sums<B>(args.to.dv, sums.dv, block, stand, 1, args.shape.E);
 }
 
+template <class B>
+__global__ void __launch_bounds__(B::threads) softmax_backward(GradientArgs args) {
+  if constexpr (B::rest != Rest::seldom) return backward_block<B>(args, block_index());
+  const int heads = args.shape.sequences * args.shape.G, blocks = heads * args.tiles;
+  if (args.loud && !any_marked(args.loud, heads)) return;
+  for (int index = int(blockIdx.x); index < blocks; index += int(gridDim.x)) {
+    backward_block<B>(args, index);
+    __syncthreads();
+  }
+}
+
 template <DType type, int width, bool biased, Rest rest, bool by_chunk = false>
 void launch_backward(GradientArgs args, Stream stream) {
   using B = Backward<type, width, biased, rest, by_chunk>;
   args.tiles = int(parts(args.shape.longest_m, B::keys));
-  const std::int64_t blocks = std::int64_t(args.tiles) * args.shape.G * args.shape.sequences;
+  std::int64_t blocks = std::int64_t(args.tiles) * args.shape.G * args.shape.sequences;
+  if (rest == Rest::seldom && args.loud) blocks = std::min(blocks, few_blocks);
   launch("softmax_mma_backward", softmax_backward<B>,
          {dim3(unsigned(blocks)), B::threads, B::bytes}, stream, args);
 }
@@ -596,89 +610,84 @@ void choose_width(const GradientArgs& args, Stream stream) {
   }
 }
 
-/// Whether sequences are packed; where sizes are only counted there are no offsets yet.
-bool may_be_packed(const Shape& shape) { return shape.q_offsets || shape.N != shape.longest_n; }
-
-/// Columns that kernels have; along the prefix there are two.
-int width_of(const Shape& shape, int chunks) {
-  const int width = softmax_mma_width(shape.D, shape.E);
-  return chunks == 0 ? width : width <= 64 ? 64 : 128;
-}
-
-/// Tiles of queries that dq has room for, of one head.
-std::int64_t dq_tiles(const Shape& shape, int chunks) {
-  const int queries = accumulated_queries(width_of(shape, chunks));
-  const std::int64_t more = std::int64_t(shape.sequences) * chunks;
-  const std::int64_t packed = shape.N / queries + shape.sequences + more;
-  if (may_be_packed(shape)) return packed;
-  return std::max(parts(shape.N, queries) * shape.sequences + more, packed);
-}
-
-std::size_t dq_room(const Shape& shape, int chunks) {
-  const int width = width_of(shape, chunks);
-  return std::size_t(dq_tiles(shape, chunks)) * shape.H * accumulated_queries(width) * width;
-}
-
 /// Whether a block along the prefix fits into the shared memory of the current GPU.
 bool fits(const Shape& shape) {
-#ifdef FOCI_EMULATED
-  static_cast<void>(shape);
-  return true;
-#else
   using Narrow = Backward<DType::bf16, 64, true, Rest::none, true>;
   using Wide = Backward<DType::bf16, 128, true, Rest::none, true>;
-  int device = 0, most = 0;
-  expect_success(cudaGetDevice(&device), "asking for the current device");
-  expect_success(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                 "asking for its shared memory");
-  return std::size_t(most) >= (width_of(shape, 1) == 64 ? Narrow::bytes : Wide::bytes);
-#endif
+  return block_memory() >= (DqRoom(shape, 1).width == 64 ? Narrow::bytes : Wide::bytes);
 }
 
 }  // namespace
-
-SoftmaxMmaScratch::SoftmaxMmaScratch(Arena& arena, const Shape& shape, Order order, int parts,
-                                     int chunks) {
-  if (order == Order::any) dq_ = arena.take<float>(dq_room(shape, chunks)).data();
-  if (parts > 0) loud_ = arena.take<int>(shape.sequences, shape.G).data();
-  const int batch = may_be_packed(shape) ? 1 : shape.sequences;
-  for (int part = 0; part < parts; ++part)
-    q_[part] = arena.take<std::uint16_t>(batch, shape.H, shape.N, shape.D).data();
-}
 
 bool softmax_mma_serves(const Shape& shape, const Folded& folded, const Saved& saved) {
   if (folded.spans && !fits(shape)) return false;
   return softmax_mma_serves(shape, folded, saved.d_o) && softmax_mma_serves(shape, folded, saved.o);
 }
 
+namespace {
+
+/// What all kernels are told, where `folded` says what they work on.
+GradientArgs arguments(const Shape& shape, const Folded& folded, const Saved& saved,
+                       const SoftmaxMmaScratch& scratch) {
+  GradientArgs args{};
+  args.shape = shape, args.folded = folded, args.q = folded.q, args.saved = saved;
+  const DqRoom room(shape, folded.spans ? folded.most_chunks : 0);
+  args.width = room.width, args.queries = room.queries, args.dq_tiles = room.tiles;
+  args.dq = scratch.dq();
+  if (has_narrow_lines(folded)) args.largest = scratch.largest();
+  return args;
+}
+
+void choose_type(const GradientArgs& args, Stream stream) {
+  args.folded.v.dtype == DType::bf16 ? choose_width<DType::bf16>(args, stream)
+                                     : choose_width<DType::f16>(args, stream);
+}
+
+}  // namespace
+
+bool softmax_mma_takes_narrow(const Shape& shape, const Folded& folded, const Saved& saved,
+                              const SoftmaxMmaScratch& scratch) {
+  return scratch.dq() && scratch.largest() &&
+         softmax_wgmma_serves(arguments(shape, folded, saved, scratch));
+}
+
 void softmax_mma_backward(const Shape& shape, const Folded& folded, const Saved& saved,
                           const Sinks& to, const SoftmaxMmaScratch& scratch, Stream stream,
-                          const Field& k) {
-  GradientArgs args{.shape = shape, .folded = folded, .k = k, .saved = saved, .to = to};
-  const int chunks = folded.spans ? folded.most_chunks : 0;
-  args.width = width_of(shape, chunks);
-  args.queries = accumulated_queries(args.width);
-  args.dq_tiles = dq_tiles(shape, chunks);
-  if (to.dq.data) args.dq = scratch.dq();
+                          const Field& k, const Folded* wide) {
+  GradientArgs args = arguments(shape, folded, saved, scratch);
+  args.k = k, args.to = to;
+  const bool narrow = args.largest != nullptr;
+  // Narrow lines are for softmax_wgmma, which adds to dq in any case.
+  if (!to.dq.data && !narrow) args.dq = nullptr;
   // o carries the rounding of its weights, which shows in gradients of few keys and of a float
-  // bias; one beside float lines of queries goes into 16-bit gradients.
-  const bool own_bias = to.dkey_bias.data && folded.q.dtype != DType::f32 && !folded.spans;
+  // bias; one that a full metric made goes into 16-bit gradients.
+  const bool own_bias = to.dkey_bias.data && !folded.row_bias.data;
   const bool exact = shape.longest_m <= 128 || own_bias;
   softmax_mma_rows(args, scratch, !exact, stream);
   // And in the gradient of a metric, of heads where scores are large.
   GradientArgs by_weights = args;
   if (exact) by_weights.loud = nullptr;
   if (exact || (args.loud && !to.dq_of_q)) softmax_mma_deltas(by_weights, stream);
+  if (narrow) {
+    args.saved.lse = Field::of(saved.share, {shape.sequences, shape.H, shape.N});
+    args.folded.row_bias = {};
+  }
   if (!exact) args.saved.share = nullptr;
-  if (args.dq) fill(args.dq, 0, dq_room(shape, chunks) * sizeof(float), stream);
+  const std::size_t sums = std::size_t(args.dq_tiles) * shape.H * args.queries * args.width;
+  if (args.dq) fill(args.dq, 0, sums * sizeof(float), stream);
   // What rounding m q leaves over is added where a row is loud, which softmax_wgmma cannot.
   const bool on_hopper = softmax_wgmma_serves(args);
   if (on_hopper) softmax_wgmma_backward(args, stream);
   if (!on_hopper) args.loud = nullptr;
-  if (!on_hopper || args.loud)
-    folded.v.dtype == DType::bf16 ? choose_width<DType::bf16>(args, stream)
-                                  : choose_width<DType::f16>(args, stream);
+  if (!on_hopper || args.loud) choose_type(args, stream);
+  if (wide) {
+    GradientArgs others = args;
+    others.folded = *wide, others.largest = nullptr, others.saved.lse = saved.lse;
+    softmax_mma_rows(others, scratch, false, stream);
+    choose_type(others, stream);
+  }
   if (!to.dq.data) return;
+  if (wide) args.folded.by_mma = nullptr;
   args.dq ? softmax_mma_gather(args, stream) : softmax_mma_queries(args, stream);
 }
 

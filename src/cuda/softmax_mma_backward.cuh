@@ -19,13 +19,24 @@ struct GradientArgs {
       nullptr;  // sums of dq, (H, dq_tiles) of (queries, width); absent: no one adds to them
   std::int64_t dq_tiles = 0;
   int* loud = nullptr;  // (sequences,G): 1 where a row is; only with m and without q_rest
-  int tiles = 0;        // of a kernel's own in the longest sequence
-  int width = 0;        // columns that kernels have
-  int queries = 0;      // of a tile
+  // (sequences,G,2) where ds meets q and k in f16, whatever the type of v: bits of the largest
+  // numbers of d_o and of v
+  int* largest = nullptr;
+  int tiles = 0;    // of a kernel's own in the longest sequence
+  int width = 0;    // columns that kernels have
+  int queries = 0;  // of a tile
 };
 
 /// Of a tile of queries in the sums of dq.
 constexpr int accumulated_queries(int width) { return width <= 128 ? 64 : 32; }
+
+/// Columns that kernels have, of a tile of the sums of dq, and tiles that there is room for, of one
+/// head.
+struct DqRoom {
+  int width, queries;
+  std::int64_t tiles;
+  DqRoom(const Shape& shape, int chunks);
+};
 
 /// Packed sequences begin at a tile of their own, which leaves at most one more a sequence.
 FOCI_DEVICE std::int64_t dq_tile_at(const GradientArgs& args, int s, int h, int tile) {
@@ -61,6 +72,23 @@ enum class Rest { none, seldom, always };
 
 /// Whether scores of a row with this lse show that queries were rounded.
 FOCI_DEVICE bool is_loud(float lse) { return fabsf(lse) * log2_e > loud && lse != INFINITY; }
+
+/// Whether q and k have one f16 number each, which a full metric left; v may be bf16.
+inline bool has_narrow_lines(const Folded& folded) {
+  return folded.row_bias.data && !folded.spans && folded.q.dtype == DType::f16 &&
+         folded.k.dtype == DType::f16;
+}
+
+/// There ds is f16 as well, times this power of two. |ds| = p |d_o . (v - o)| stays below 2^14
+/// then, however large numbers are, and what is above 2^-27 of that bound keeps all digits.
+FOCI_DEVICE float ds_unit(const GradientArgs& args, int s, int g) {
+  if (!args.largest) return 1;
+  const int* largest = args.largest + 2 * (s * args.shape.G + g);
+  const float d_o = __int_as_float(largest[0]), v = __int_as_float(largest[1]);
+  if (!(d_o > 0 && v > 0 && d_o < INFINITY && v < INFINITY)) return 1;
+  const float most = ceilf(log2f(d_o) + log2f(v) + log2f(float(args.shape.E)));
+  return exp2f(fminf(fmaxf(12 - most, -100.0f), 100.0f));
+}
 
 /// By what dq of columns d and d + 1 is multiplied: c, and m where it goes to q.
 FOCI_DEVICE float2 dq_factor(const GradientArgs& args, int s, int h, int token, int d,
@@ -164,7 +192,8 @@ FOCI_DEVICE void store_pair(const Field& to, std::int64_t at, float x, float y) 
   }
 }
 
-/// delta, and queries that a metric folded, in one launch where both are wanted so.
+/// delta, and queries that a metric folded, in one launch where both are wanted so. With
+/// GradientArgs::largest it is written, and saved.share has the lse of products alone.
 void softmax_mma_rows(GradientArgs& args, const SoftmaxMmaScratch& scratch, bool has_delta,
                       Stream stream);
 /// saved.delta from weights and values as the other kernels make them, of loud heads where those

@@ -13,7 +13,15 @@ struct ForwardArgs {
   Rows to;
   int tiles;       // of queries in the longest sequence; or pairs of chunks times rounds
   int rounds = 1;  // blocks that a pair of chunks may need
+  int blocks = 0;  // in all
 };
+
+/// Which of them the block is at now.
+template <class F>
+FOCI_DEVICE int block_of() {
+  if constexpr (!F::has_rest) return block_index();
+  return *reinterpret_cast<volatile int*>(shared_memory() + F::index_at);
+}
 
 /// What a block works on, or half of it where halves have chunks of their own: then at.N ends the
 /// queries of the chunk, and the half's first row is query first + half_rows of the halves before.
@@ -25,7 +33,7 @@ struct Block {
 
   template <class F>
   FOCI_DEVICE static Block of(const ForwardArgs& args, int half) {
-    Block block(args, block_index(), F::queries);
+    Block block(args, block_of<F>(), F::queries);
     if constexpr (F::by_chunk) block.take_chunk(args, half, F::half_rows);
     return block;
   }

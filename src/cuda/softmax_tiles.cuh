@@ -37,6 +37,16 @@ FOCI_DEVICE bool is_left(const Folded& folded, const Shape& shape, int s, int g)
   return folded.by_mma && !folded.by_mma[s * shape.G + g];
 }
 
+/// Passes for heads that others leave over, mostly none: no more than these blocks start, look
+/// whether a head is marked, and if so go over all of them. What starts and finds nothing costs a
+/// microsecond for every block of a multiprocessor.
+inline constexpr std::int64_t few_blocks = 264;
+FOCI_DEVICE bool any_marked(const int* marks, int count) {
+  int any = 0;
+  for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) any |= marks[i];
+  return __syncthreads_or(any) != 0;
+}
+
 /// Whether queries are not what keys meet but have to be made so, in 16 bits or several times 16.
 inline bool has_lines(const Folded& folded) {
   return folded.m.data || folded.q.dtype != folded.k.dtype;

@@ -6,152 +6,26 @@
 // warpgroups take turns at the tensor cores.
 #include "cuda/softmax_wgmma.cuh"
 
-#include "cuda/hopper.cuh"
-#include "cuda/softmax_rest.cuh"
+#include "cuda/softmax_wgmma_changes.cuh"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace foci::cuda {
 
 #ifdef FOCI_EMULATED
 bool softmax_wgmma_serves(const Shape&, const Folded&, const Rows&, const int*) { return false; }
-void softmax_wgmma_forward(const Shape&, const Folded&, const Rows&, int*, Stream) {}
+bool serves_untried() { return false; }
+bool softmax_wgmma_measures(const Shape&, const Folded&, const TokenMean&) { return false; }
+void softmax_wgmma_forward(const Shape&, const Folded&, const Rows&, int*, Stream,
+                           const TokenMean*) {}
 #else
 
 namespace {
 
-struct WgmmaArgs {
-  CUtensorMap q, k, v, o;
-  Shape shape;
-  Folded folded;
-  Rows to;
-  int* room;          // a counter, and marks of key heads
-  int tiles, pieces;  // of queries: a head's, all
-  int heads;          // causal: of so many together the longest tiles go first
-  int dynamic;        // blocks take the next tile from `room`, else every gridDim.x-th
-};
-
-/// How a block goes about it. `groups`: warpgroups that compute. `folds`: queries are m q.
-template <DType type_, DType score_type_, int width_, int groups_, bool biased_, bool folds_>
-struct Work {
-  static constexpr DType type = type_, score_type = score_type_;  // of v and o; of q and k
-  static constexpr int width = width_, groups = groups_;
-  static constexpr bool biased = biased_, folds = folds_;
-  static constexpr int rows = 64, queries = groups * rows, keys = 128, stages = 2, slots = 2;
-  static constexpr int threads = (groups + 1) * warpgroup;
-  // Three warpgroups have no registers left for queries.
-  static constexpr bool q_in_registers = groups == 2;
-  static constexpr int bringing = groups == 2 ? 40 : 32, computing = groups == 2 ? 232 : 160;
-
-  static constexpr int panels = width / 64, line = 128;  // 64 columns in 128 bytes a row
-  static constexpr int q_panel = rows * line, k_panel = keys * line;
-  static constexpr int q_bytes = panels * q_panel, k_bytes = panels * k_panel;
-  static constexpr int bias_bytes = biased ? keys * 32 : 0;
-  // Tiles begin at multiples of 1024.
-  static constexpr Address q_at = 0, o_at = groups * q_bytes, k_at = 2 * groups * q_bytes;
-  static constexpr Address v_at = k_at + stages * k_bytes, ones_at = v_at + stages * k_bytes;
-  static constexpr Address bias_at = ones_at + (biased ? rows * 32 : 0);
-  static constexpr Address barriers_at = bias_at + stages * bias_bytes;
-  static constexpr Address turns_at = barriers_at + 8 * (2 + 4 * stages + 2 * slots);
-  static constexpr std::size_t bytes = turns_at + 4 * slots;
-};
 std::atomic<signed char> known[64];
 
 #ifdef FOCI_HOPPER
-
-/// Who waits for what; `full` and `empty` of the same stage end in turn.
-template <class W>
-struct Barriers {
-  Address at;
-  FOCI_DEVICE explicit Barriers(Address memory) : at(memory + W::barriers_at) {}
-  FOCI_DEVICE Address q_full() const { return at; }
-  FOCI_DEVICE Address q_empty() const { return at + 8; }
-  FOCI_DEVICE Address k_full(int stage) const { return at + 8 * (2 + stage); }
-  FOCI_DEVICE Address k_empty(int stage) const { return at + 8 * (2 + W::stages + stage); }
-  FOCI_DEVICE Address v_full(int stage) const { return at + 8 * (2 + 2 * W::stages + stage); }
-  FOCI_DEVICE Address v_empty(int stage) const { return at + 8 * (2 + 3 * W::stages + stage); }
-
-  /// A slot has the number of a tile of queries.
-  FOCI_DEVICE Address slot_full(int slot) const { return at + 8 * (2 + 4 * W::stages + slot); }
-  FOCI_DEVICE Address slot_empty(int slot) const { return slot_full(slot) + 8 * W::slots; }
-
-  FOCI_DEVICE void set_up() const {
-    constexpr int warps = W::groups * warpgroup / warp;  // one arrival each
-    set_up_barrier(q_full(), 1);
-    set_up_barrier(q_empty(), warps);
-    for (int stage = 0; stage < W::stages; ++stage) {
-      set_up_barrier(k_full(stage), W::biased ? 2 : 1);
-      set_up_barrier(k_empty(stage), warps);
-      set_up_barrier(v_full(stage), 1);
-      set_up_barrier(v_empty(stage), warps);
-    }
-    for (int slot = 0; slot < W::slots; ++slot) {
-      set_up_barrier(slot_full(slot), 1);
-      set_up_barrier(slot_empty(slot), warps + W::biased);
-    }
-    show_barriers();
-  }
-};
-
-/// Which tile of queries is next: one thread says so, all others read it and then let go.
-template <class W>
-struct Slots {
-  Address memory;
-  FOCI_DEVICE static volatile int* at(int round) {
-    return reinterpret_cast<volatile int*>(tile_memory() + W::turns_at) + round % W::slots;
-  }
-  FOCI_DEVICE void write(int index, int round) const {
-    const Barriers<W> barriers(memory);
-    await(barriers.slot_empty(round % W::slots), round / W::slots % 2 ^ 1);
-    *at(round) = index;
-    arrive(barriers.slot_full(round % W::slots));
-  }
-  FOCI_DEVICE int read(int round) const {
-    await(Barriers<W>(memory).slot_full(round % W::slots), round / W::slots % 2);
-    return *at(round);
-  }
-  FOCI_DEVICE void release(int round) const {
-    __syncwarp();
-    if (lane() == 0) arrive(Barriers<W>(memory).slot_empty(round % W::slots));
-  }
-};
-
-/// Counts tiles of keys: their stage, and the parity of its phase.
-template <class W>
-struct Turn {
-  int count = 0;
-  FOCI_DEVICE int stage() const { return count % W::stages; }
-  FOCI_DEVICE int parity() const { return count / W::stages % 2; }
-};
-
-/// A tile of queries.
-template <class W>
-struct Piece {
-  Place at;
-  int s, h, g, first, walk;  // walk: tiles of keys
-  bool there = false;
-
-  FOCI_DEVICE Piece(const WgmmaArgs& args, int index) {
-    if (index >= args.pieces) return;
-    there = true;
-    int head = index / args.tiles, tile = index % args.tiles;
-    if (args.shape.causal) {
-      const int together = args.heads * args.tiles, rest = index % together;
-      tile = args.tiles - 1 - rest / args.heads;
-      head = index / together * args.heads + rest % args.heads;
-    }
-    s = head / args.shape.H, h = head % args.shape.H;
-    g = args.shape.key_head(h);
-    at = {s, 0, args.shape.N, 0, args.shape.M, args.shape.M - args.shape.N};
-    first = tile * W::queries;
-    walk = walk_of(args.shape, first + W::queries);
-  }
-  /// Tiles of keys that queries before `end` see; one at least.
-  FOCI_DEVICE int walk_of(const Shape& shape, int end) const {
-    const int reach = shape.reach(at, min(end, at.N) - 1);
-    return max((reach + W::keys - 1) / W::keys, 1);
-  }
-};
 
 /// The thread that sends for tiles.
 template <class W>
@@ -427,12 +301,16 @@ struct Group {
 
   /// Queries of the warpgroup, made into m q, and into registers, when they arrive. Word i of a
   /// thread is that of a left side: step i / 4.
-  FOCI_DEVICE void take_queries(const Piece<W>& piece, int parity) {
+  FOCI_DEVICE void take_queries(const Piece<W>& piece, int round) {
     const Barriers<W> barriers(memory);
-    float2 by[W::folds ? W::width / 4 : 1];
-    if constexpr (W::folds) load_metric(by, piece);
+    constexpr bool loads = W::folds && !W::measures;
+    float2 by[loads ? W::width / 4 : 1];
+    if constexpr (loads) load_metric(by, piece);
+    if constexpr (W::measures) await(barriers.m_full(round % W::slots), round / W::slots % 2);
+    const float* line = reinterpret_cast<const float*>(tile_memory() + W::m_at) +
+                        round % W::slots * W::width + lane() % 4 * 2;
     rounded = false;
-    await(barriers.q_full(), parity);
+    await(barriers.q_full(), round & 1);
     if constexpr (!W::q_in_registers && !W::folds) return;
     std::byte* at = tile_memory() + W::q_at + group * W::q_bytes;
     const int row = this->row();
@@ -443,8 +321,10 @@ struct Group {
                                                (part ^ (r % 8)) * 16 + lane() % 4 * 4);
       unsigned two = *word;
       if constexpr (W::folds) {
-        const float x = wide_of(std::uint16_t(two), W::score_type) * by[i].x;
-        const float y = wide_of(std::uint16_t(two >> 16), W::score_type) * by[i].y;
+        float2 m = by[loads ? i : 0];
+        if constexpr (W::measures) m = *reinterpret_cast<const float2*>(line + i / 2 * 8);
+        const float x = wide_of(std::uint16_t(two), W::score_type) * m.x;
+        const float y = wide_of(std::uint16_t(two >> 16), W::score_type) * m.y;
         two = pack<W::score_type>(x, y);
         rounded = rounded || wide_of(std::uint16_t(two), W::score_type) != x ||
                   wide_of(std::uint16_t(two >> 16), W::score_type) != y;
@@ -463,7 +343,7 @@ struct Group {
       meet_own();
     }
   }
-  /// m of a thread's words.
+  /// m of a thread's words, where queries may have a line each.
   FOCI_DEVICE void load_metric(float2 (&by)[W::width / 4], const Piece<W>& piece) const {
     const Field& m = args.folded.m;
     const int token = piece.first + group * W::rows + row();
@@ -582,7 +462,7 @@ struct Group {
       top[0] = top[1] = nothing;
       sum[0] = sum[1] = 0;
       const float scale = scale_of(args.folded, args.shape, piece.s, piece.g);
-      take_queries(piece, round & 1);
+      take_queries(piece, round);
       const int first = piece.first + group * W::rows;
       walk(first, piece.walk_of(args.shape, first + W::rows), turn, scale * log2_e);
       const Piece<W> again(args, *Slots<W>::at(round));  // did not have to stay in registers
@@ -612,11 +492,34 @@ __global__ void __launch_bounds__(W::threads, 1)
     leave_registers<W::bringing>();
     if (thread == 0) bring_tiles<W>(args, memory);
     if (W::biased && thread / warp == 1) bring_biases<W>(args, memory);
+    if constexpr (W::measures) {
+      if (thread / warp == 2) add_up_changes<W>(args, memory);
+      if (thread / warp == 3) tell_metric<W>(args, memory);
+    }
   } else {
     take_registers<W::computing>();
     Group<W>(args, memory, thread / warpgroup - 1).run();
   }
 #endif
+}
+
+/// Units are so large that a head has 32 at most.
+Changes changes_of(const Shape& shape, const TokenMean& mean, int* room) {
+  const int heads = shape.sequences * shape.G;
+  const auto lines = [&](const Field& field) {
+    return tensor_map({field, shape.sequences, shape.G, shape.M, shape.D, changes_box});
+  };
+  Changes changes{.v = lines(mean.of.x), .v_prev = lines(mean.of.y), .mask = mean.of.mask};
+  changes.tiles = int(parts(shape.M, changes_box));
+  changes.each = int(parts(changes.tiles, most_changes));
+  changes.parts = int(parts(changes.tiles, changes.each));
+  changes.units = heads * changes.parts * (shape.D / 64);
+  changes.normalize = mean.normalize, changes.flat = mean.flat;
+  changes.taken = room + 1 + heads, changes.ready = changes.taken + 1;
+  changes.counts = room + room_marks(heads);
+  changes.sums = reinterpret_cast<float*>(room + room_sums(heads));
+  changes.m = mean.m;
+  return changes;
 }
 
 template <class W>
@@ -632,7 +535,7 @@ void launch_forward(WgmmaArgs args, Stream stream) {
   args.pieces = args.tiles * B * H;
   constexpr std::int64_t near = 24 << 20;  // bytes of keys and values that stay in the L2 cache
   args.dynamic = shape.causal && args.room;
-  const int numbers = W::folds ? 1 + B * G : args.dynamic ? 1 : 0;
+  const int numbers = W::folds ? room_marks(B * G) : args.dynamic ? 1 : 0;
   if (numbers > 0) fill(args.room, 0, sizeof(int) * std::size_t(numbers), stream);
   args.heads = 1;
   for (int heads = 1; heads <= B * H; ++heads) {
@@ -648,14 +551,20 @@ void launch_forward(WgmmaArgs args, Stream stream) {
          args);
 }
 
+template <DType type, int width, int groups, Fold fold>
+void choose_biased(const WgmmaArgs& args, Stream stream) {
+  const bool biased = args.folded.key_bias.data || args.folded.key_mask.data;
+  biased ? launch_forward<Work<type, type, width, groups, true, fold> >(args, stream)
+         : launch_forward<Work<type, type, width, groups, false, fold> >(args, stream);
+}
+
 template <DType type, int width, int groups>
 void choose_work(const WgmmaArgs& args, Stream stream) {
-  const bool biased = args.folded.key_bias.data || args.folded.key_mask.data;
-  if (args.folded.m.data)
-    return biased ? launch_forward<Work<type, type, width, groups, true, true> >(args, stream)
-                  : launch_forward<Work<type, type, width, groups, false, true> >(args, stream);
-  biased ? launch_forward<Work<type, type, width, groups, true, false> >(args, stream)
-         : launch_forward<Work<type, type, width, groups, false, false> >(args, stream);
+  if (args.folded.k.dtype != type)
+    return launch_forward<Work<type, DType::f16, width, groups, true, Fold::none> >(args, stream);
+  if (args.changes.m) return choose_biased<type, width, groups, Fold::changes>(args, stream);
+  args.folded.m.data ? choose_biased<type, width, groups, Fold::given>(args, stream)
+                     : choose_biased<type, width, groups, Fold::none>(args, stream);
 }
 
 template <DType type>
@@ -674,7 +583,9 @@ bool softmax_wgmma_serves(const Shape& shape, const Folded& folded, const Rows& 
   const int width = shape.D;
   if (shape.E != width || (width != 64 && width != 128)) return false;
   if (shape.q_offsets || folded.spans || to.statistics() || shape.longest_m < 2) return false;
-  if (folded.q.dtype != folded.k.dtype || folded.k.dtype != folded.v.dtype) return false;
+  const bool narrow = folded.k.dtype == DType::f16 && folded.key_bias.data;  // v may be bf16
+  if (folded.q.dtype != folded.k.dtype) return false;
+  if (folded.k.dtype != folded.v.dtype && (!narrow || folded.m.data)) return false;
   if (folded.m.data && (!room || to.want_all_bits() || softmax_mma_parts(shape, folded) > 1))
     return false;
   const int B = shape.sequences;
@@ -684,14 +595,26 @@ bool softmax_wgmma_serves(const Shape& shape, const Folded& folded, const Rows& 
                              TileOf{folded.v, B, shape.G, shape.M, width, 128}}) {
     if (!has_tensor_map(tile)) return false;
   }
-  using Any = Work<DType::bf16, DType::bf16, 64, 2, false, false>;
+  using Any = Work<DType::bf16, DType::bf16, 64, 2, false, Fold::none>;
   return runs_on_hopper(softmax_forward_wgmma<Any>, known);
 }
 
+bool serves_untried() {
+  static const bool wanted = std::getenv("FOCI_UNTRIED") != nullptr;
+  return wanted;
+}
+
+bool softmax_wgmma_measures(const Shape& shape, const Folded& folded, const TokenMean& mean) {
+  const Terms& of = mean.of;
+  return serves_untried() && !mean.wide && of.x.data == folded.v.data && of.y.dtype == of.x.dtype &&
+         has_tensor_map({of.y, shape.sequences, shape.G, shape.M, shape.D, changes_box});
+}
+
 void softmax_wgmma_forward(const Shape& shape, const Folded& folded, const Rows& to, int* room,
-                           Stream stream) {
+                           Stream stream, const TokenMean* changes) {
   WgmmaArgs args{};
   args.shape = shape, args.folded = folded, args.to = to, args.room = room;
+  if (changes) args.changes = changes_of(shape, *changes, room);
   folded.v.dtype == DType::bf16 ? choose_width<DType::bf16>(args, stream)
                                 : choose_width<DType::f16>(args, stream);
 }

@@ -3,7 +3,8 @@
 // of them each, and walks over the queries that see them, for every query head that shares them.
 // Scores lie key by query, as in softmax_mma_backward.cu, so that weights are the left side of dv
 // += p' d_o and dk += ds' q. A third warpgroup sends for queries and d_o and tells what their rows
-// have. Only ds goes through shared memory, to dq.
+// have. Only ds goes through shared memory, to dq. Lines that a full metric left are f16, and so is
+// ds there, which a power of two keeps in range; weights, values and d_o may be bf16.
 #include "cuda/softmax_wgmma_backward.cuh"
 
 #include "cuda/hopper.cuh"
@@ -32,9 +33,12 @@ struct alignas(16) Turn {
 };
 
 /// How a block goes about it, and where its tiles lie: q, d_o and ds in two slots.
-template <DType type_, int width_, bool biased_>
+/// `narrow`: q and k are lines that a full metric left.
+template <DType type_, int width_, bool biased_, bool narrow_ = false>
 struct Walk {
-  static constexpr DType type = type_;
+  static constexpr bool narrow = narrow_;
+  static constexpr DType type = type_;                             // of v, d_o and weights
+  static constexpr DType score_type = narrow ? DType::f16 : type;  // of q, k and ds
   static constexpr int width = width_;
   static constexpr bool biased = biased_;
   static constexpr int keys = 128, queries = width == 64 ? 128 : 64;
@@ -51,7 +55,8 @@ struct Walk {
   static constexpr Address turns_at = biases_at + 2 * keys * 4;
   static constexpr Address dbias_at = turns_at + 4 * sizeof(Turn);
   static constexpr Address barriers_at = dbias_at + 2 * 4 * keys * 4;
-  static constexpr std::size_t bytes = barriers_at + 13 * 8 + 1024;
+  static constexpr Address unit_at = barriers_at + 13 * 8;
+  static constexpr std::size_t bytes = unit_at + 8 + 1024;
 
   using Scores = float[queries / 2];  // of a thread: 64 keys by queries
   using Words = unsigned[queries / 4];
@@ -147,6 +152,12 @@ FOCI_DEVICE volatile Turn& turn_at(int turn) {
   return *place<volatile Turn>(tiles_begin() + W::turns_at + turn % 4 * sizeof(Turn));
 }
 
+/// Of ds.
+template <class W>
+FOCI_DEVICE float unit_of() {
+  return W::narrow ? *place<volatile float>(tiles_begin() + W::unit_at) : 1.0f;
+}
+
 /// Sends for tiles: one thread.
 template <class W>
 FOCI_DEVICE void send_for_tiles(const Maps& maps, const KeyBlock& block, const Turns<W>& turns) {
@@ -198,8 +209,6 @@ FOCI_DEVICE void tell_rows(const GradientArgs& args, const KeyBlock& block, cons
     FOCI_UNROLL
     for (int n = 0; n < each; ++n) {
       if (lse[n] == nothing) lse[n] = INFINITY;
-      if (args.folded.row_bias && lse[n] != INFINITY)
-        lse[n] -= line_of(args.folded.row_bias, block.s, h, first)[lane() + n * warp];
       how |= is_far(lse[n]) ? far_rows : 0;
       to[n * warp] = W::biased ? more[n] : -lse[n] * log2_e;
       to[n * warp + 2 * W::queries] = lse[n];
@@ -216,7 +225,7 @@ FOCI_DEVICE void tell_rows(const GradientArgs& args, const KeyBlock& block, cons
   }
 }
 
-/// Tells rows' delta: one warp.
+/// Tells rows' delta, times the unit of ds: one warp.
 template <class W>
 FOCI_DEVICE void tell_deltas(const GradientArgs& args, const KeyBlock& block,
                              const Turns<W>& turns) {
@@ -231,7 +240,7 @@ FOCI_DEVICE void tell_deltas(const GradientArgs& args, const KeyBlock& block,
     await(signs.done(slot), turn / 2 % 2 ^ 1);
     auto* to = place<float>(tiles_begin() + W::rows_at + slot * W::rows_bytes) + W::queries;
     FOCI_UNROLL
-    for (int n = 0; n < each; ++n) to[lane() + n * warp] = delta[n];
+    for (int n = 0; n < each; ++n) to[lane() + n * warp] = unit_of<W>() * delta[n];
     __syncwarp();
     if (lane() == 0) arrive(signs.queries(slot));
   }
@@ -264,29 +273,30 @@ FOCI_DEVICE void keep_biases(const GradientArgs& args, const KeyBlock& block,
     for (int i = lane(); i < W::keys && args.to.dkey_bias; i += warp)
       if (block.first + i < block.at.M)
         args.to.dkey_bias.store(
-            (from[i] + from[i + W::keys]) + (from[i + 2 * W::keys] + from[i + 3 * W::keys]),
+            ((from[i] + from[i + W::keys]) + (from[i + 2 * W::keys] + from[i + 3 * W::keys])) /
+                unit_of<W>(),
             block.at.b, head, block.first + i);
   }
 }
 
 /// c (64 keys, queries) = x y', x 64 lines of a tile of keys, y a tile of queries
-template <class W>
+template <class W, DType type>
 FOCI_DEVICE void cross(typename W::Scores& c, Address x, Address y) {
   const std::uint64_t a = operand(x, 16, 1024), b = operand(y, 16, 1024);
   FOCI_UNROLL
   for (int k = 0; k < W::width / 16; ++k)
-    multiply<W::type>(c, on(a, k / 4 * W::keys * 128 + k % 4 * 32),
-                      on(b, k / 4 * W::queries * 128 + k % 4 * 32), k > 0);
+    multiply<type>(c, on(a, k / 4 * W::keys * 128 + k % 4 * 32),
+                   on(b, k / 4 * W::queries * 128 + k % 4 * 32), k > 0);
 }
 
 /// sums (64 keys, width) += x y, y a tile of queries
-template <class W>
+template <class W, DType type>
 FOCI_DEVICE void sum_up(typename W::Sums& sums, const typename W::Words& x, Address y) {
   const std::uint64_t b = operand(y, W::queries * 128, 1024);
   FOCI_UNROLL
   for (int k = 0; k < W::queries / 16; ++k)
-    multiply<W::type, true>(sums, x[4 * k], x[4 * k + 1], x[4 * k + 2], x[4 * k + 3],
-                            on(b, 2048 * k), 1);
+    multiply<type, true>(sums, x[4 * k], x[4 * k + 1], x[4 * k + 2], x[4 * k + 3], on(b, 2048 * k),
+                         1);
 }
 
 /// Scores become weights 2^(unit s + bias - lse).
@@ -342,11 +352,11 @@ FOCI_DEVICE void hide(typename W::Scores& p, const Shape& shape, const Place& at
   }
 }
 
-/// da becomes ds = p (da - delta), both are rounded; dbias gets its sums.
+/// da becomes ds = p (unit da - delta), both are rounded; dbias gets its sums.
 template <class W>
 FOCI_DEVICE void pull(typename W::Words& ds16, typename W::Words& p16, float (&dbias)[2],
-                      const typename W::Scores& p, const typename W::Scores& da,
-                      const float* delta) {
+                      const typename W::Scores& p, const typename W::Scores& da, const float* delta,
+                      float unit) {
   delta += 2 * (thread_index() % 4);
   FOCI_UNROLL
   for (int n = 0; n < W::queries / 8; ++n) {
@@ -354,10 +364,11 @@ FOCI_DEVICE void pull(typename W::Words& ds16, typename W::Words& p16, float (&d
     FOCI_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int i = 4 * n + 2 * half;
-      const float x = p[i] * (da[i] - pair.x), y = p[i + 1] * (da[i + 1] - pair.y);
+      const float x = p[i] * (W::narrow ? fmaf(unit, da[i], -pair.x) : da[i] - pair.x);
+      const float y = p[i + 1] * (W::narrow ? fmaf(unit, da[i + 1], -pair.y) : da[i + 1] - pair.y);
       if (W::biased) dbias[half] += x + y;
       p16[2 * n + half] = pack<W::type>(p[i], p[i + 1]);
-      ds16[2 * n + half] = pack<W::type>(x, y);
+      ds16[2 * n + half] = pack<W::score_type>(x, y);
     }
   }
 }
@@ -451,7 +462,8 @@ struct Warpgroup {
     const Address memory = tiles_begin();
     await(Signs<W>().queries(slot), turn / 2 % 2);
     begin_products();
-    cross<W>(s, memory + W::k_at + group() * 64 * 128, memory + W::q_at + slot * W::Q::bytes);
+    cross<W, W::score_type>(s, memory + W::k_at + group() * 64 * 128,
+                            memory + W::q_at + slot * W::Q::bytes);
     commit_products();
   }
   FOCI_DEVICE void begin_da(int turn) {
@@ -459,7 +471,8 @@ struct Warpgroup {
     const Address memory = tiles_begin();
     await(Signs<W>().d_o(slot), turn / 2 % 2);
     begin_products();
-    cross<W>(da, memory + W::v_at + group() * 64 * 128, memory + W::d_o_at + slot * W::Q::bytes);
+    cross<W, W::type>(da, memory + W::v_at + group() * 64 * 128,
+                      memory + W::d_o_at + slot * W::Q::bytes);
     commit_products();
   }
 
@@ -471,14 +484,14 @@ struct Warpgroup {
     await_products<1>();
     pin(s);
     volatile Turn& now = turn_at<W>(turn);
-    weigh<W>(s, rows, unit, now.how);
+    weigh<W>(s, rows, W::narrow ? log2_e : unit, now.how);  // c is in the lines
     const Place at = args.shape.place(0);
     const int last = now.first_key + 64 * group() + 64;
     if (last > at.M || last > args.shape.reach(at, now.first))
       hide<W>(s, args.shape, at, now.first_key + key(), now.first + 2 * (lane() % 4));
     await_products<0>();
     pin(da);
-    pull<W>(ds16, p16, dbias, s, da, rows + W::queries);
+    pull<W>(ds16, p16, dbias, s, da, rows + W::queries, unit_of<W>());
     await(Signs<W>().ds_done(slot), turn / 2 % 2 ^ 1);
     const Address to = memory + W::ds_at + slot * W::P::bytes + W::P::along() +
                        (thread_index() / warp - 4) * 16 * 128;
@@ -509,8 +522,8 @@ struct Warpgroup {
     const Address memory = tiles_begin();
     pin(dk), pin(dv), pin_words(p16), pin_words(ds16);
     begin_products();
-    sum_up<W>(dv, p16, memory + W::d_o_at + slot * W::Q::bytes);
-    sum_up<W>(dk, ds16, memory + W::q_at + slot * W::Q::bytes);
+    sum_up<W, W::type>(dv, p16, memory + W::d_o_at + slot * W::Q::bytes);
+    sum_up<W, W::score_type>(dk, ds16, memory + W::q_at + slot * W::Q::bytes);
     commit_products();
   }
   FOCI_DEVICE void finish_sums(int turn) {
@@ -530,7 +543,7 @@ struct Warpgroup {
     begin_products();
     FOCI_UNROLL
     for (int k = 0; k < W::keys / 16; ++k)
-      multiply<W::type, true, true>(dq(), on(a, 2048 * k), on(b, 2048 * k), k > 0);
+      multiply<W::score_type, true, true>(dq(), on(a, 2048 * k), on(b, 2048 * k), k > 0);
     commit_products();
   }
   FOCI_DEVICE void finish_dq(int turn) {
@@ -566,7 +579,7 @@ struct Warpgroup {
   FOCI_DEVICE void write() {
     if (lane() == 0) await_stores<0>();
     const KeyBlock block(args, block_index(), W::keys);
-    write_sums<W>(args.to.dk, dk, block, block.first + key(), block.scale);
+    write_sums<W>(args.to.dk, dk, block, block.first + key(), block.scale / unit_of<W>());
     write_sums<W>(args.to.dv, dv, block, block.first + key(), 1);
   }
 };
@@ -583,6 +596,8 @@ __global__ void __launch_bounds__(W::threads, 1)
   if (args.loud && args.loud[block.s * args.shape.G + block.g]) return;
   const Turns<W> turns(args, block);
   if (threadIdx.x == 0) Signs<W>().set_up();
+  if (W::narrow && threadIdx.x == warp)
+    *place<float>(tiles_begin() + W::unit_at) = ds_unit(args, block.s, block.g);
   __syncthreads();
   if (threadIdx.x < warpgroup) {
     leave_registers<40>();
@@ -624,6 +639,7 @@ void launch_walk(GradientArgs args, Stream stream) {
 template <DType type, int width>
 void choose(const GradientArgs& args, Stream stream) {
   const bool biased = args.folded.key_bias.data || args.folded.key_mask.data;
+  if (args.largest) return launch_walk<Walk<type, width, true, true> >(args, stream);
   using Biased = Walk<type, width, true>;
   using Plain = Walk<type, width, false>;
   biased ? launch_walk<Biased>(args, stream) : launch_walk<Plain>(args, stream);
@@ -640,7 +656,6 @@ bool softmax_wgmma_serves(const GradientArgs& args) {
     return field.dtype == DType::f32 && (z.N == 1 || field.strides[2] == 1);
   };
   if (!lies_in_floats(args.saved.lse)) return false;
-  if (args.folded.row_bias.data && !lies_in_floats(args.folded.row_bias)) return false;
   static std::atomic<signed char> known[64];
   using Any = Walk<DType::bf16, 64, true>;
   if (!runs_on_hopper(softmax_wgmma<Any>, known)) return false;

@@ -1,32 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax with the keys split over blocks. A line of 8 numbers a lane is read by a group of lanes,
-// four lines at once; sums over lanes leave each lane with scores of one row, and its weights go
-// back to the group, whose lanes have the values' columns. What blocks found is joined by a second
-// kernel, or in a decoder's step by the block that comes last.
-#include "cuda/split_keys.cuh"
+// Softmax with the keys split over blocks, in float, and how they are shared out. A line of 8
+// numbers a lane is read by a group of lanes, four lines at once; sums over lanes leave each lane
+// with scores of one row, and its weights go back to the group, whose lanes have the values'
+// columns. What blocks found is joined by a second kernel, or in a decoder's step by the block that
+// comes last.
+#include "cuda/split_keys_mma.cuh"
 
 #include <algorithm>
-#include <type_traits>
 
 namespace foci::cuda {
 namespace split {
 namespace {
 
-constexpr int threads = 128;
 constexpr int each = 8;     // numbers of a line that a lane has
 constexpr int at_once = 4;  // lines that a group of lanes has in flight
-constexpr int fan = 16;     // splits that one block joins
-
-struct Args {
-  Shape shape;
-  Folded folded;
-  Rows to;
-  Splits by;
-  float* o;       // (B,H,N,splits,E)
-  float2* notes;  // (B,H,N,splits)
-  int* arrived;  // (sequences,G,tiles,1 + groups of splits), 0 between launches; absent: no joining
-  StepTokens tokens;
-};
 
 /// Numbers of a line of keys or values, as they come.
 template <DType type>
@@ -91,8 +78,8 @@ struct Block {
   static constexpr int copies = scores < lanes ? lanes / scores : 1;  // lanes with the same
   static constexpr int row_lanes = lanes / R;                         // that have scores of one row
   static constexpr std::size_t shared = sizeof(float) * all_groups * R * (width + 3);
-  // Blocks at once. Over 16 bits the fourth is worth the few registers that it costs.
-  static constexpr int beside = R == 8 || of == DType::f64 ? 2 : keys == DType::f32 ? 3 : 4;
+  // Blocks at once.
+  static constexpr int beside = of == DType::f64 ? 2 : 3;
   static_assert(held <= at_once && row_lanes > 0);
 };
 
@@ -119,40 +106,18 @@ FOCI_DEVICE void sum_apart(float (&x)[size]) {
 
 /// Where a block stands, and a thread in it.
 template <class B>
-struct Seat {
-  int s, g, tile, split;
-  Place at;
-  int first, last;         // keys
+struct Seat : Stand {
   int group, column, row;  // the thread's: of the block, of the line, of its scores
-  int rows;                // of the sequence
-  int own;                 // its first key of a step
+  int own_key;             // its first of a step
 
-  FOCI_DEVICE explicit Seat(const Args& args) {
-    unsigned index = blockIdx.x;
-    split = int(index % unsigned(args.by.splits)), index /= unsigned(args.by.splits);
-    tile = int(index % unsigned(args.by.tiles)), index /= unsigned(args.by.tiles);
-    g = int(index % unsigned(args.shape.G)), s = int(index / unsigned(args.shape.G));
-    at = args.shape.place(s);
-    first = split * args.by.keys;
-    last = min(first + args.by.keys, at.M);
+  FOCI_DEVICE explicit Seat(const Args& args) : Stand(args) {
     group = int(threadIdx.x) / B::lanes;
     column = int(threadIdx.x) % B::lanes * each;
     row = int(threadIdx.x) % B::lanes / B::row_lanes;
-    rows = args.shape.H / args.shape.G * at.N;
-    own = int(threadIdx.x) / warp * at_once * B::groups + group % B::groups;
+    own_key = int(threadIdx.x) / warp * at_once * B::groups + group % B::groups;
   }
-  /// Head and query of the tile's row r.
-  FOCI_DEVICE int head(const Args& args, int r) const {
-    return g * (args.shape.H / args.shape.G) + (tile * B::R + r) / max(at.N, 1);
-  }
-  FOCI_DEVICE int query(int r) const { return (tile * B::R + r) % max(at.N, 1); }
-  /// Its line in (B,H,N).
-  FOCI_DEVICE std::int64_t line(const Args& args, int r) const {
-    return (std::int64_t(at.b) * args.shape.H + head(args, r)) * args.shape.N + at.q0 + query(r);
-  }
-  FOCI_DEVICE bool has(int r) const { return tile * B::R + r < rows; }
   /// Key of line u of the step from j on.
-  FOCI_DEVICE int key(int j, int u) const { return j + own + u * B::groups; }
+  FOCI_DEVICE int key(int j, int u) const { return j + own_key + u * B::groups; }
 };
 
 /// The queries, times c and their metric where they have one: to the lanes by way of shared memory,
@@ -330,9 +295,6 @@ FOCI_DEVICE void walk(float (&o)[B::R][each], Row& row, const Args& args, const 
   }
 }
 
-/// e^(x - top), 0 where there is no x.
-FOCI_DEVICE float below(float x, float top) { return x == -INFINITY ? 0 : expf(x - top); }
-
 /// The groups' sums joined, and out.
 template <class B>
 FOCI_DEVICE void finish(const float (&o)[B::R][each], Row& row, const Args& args,
@@ -383,50 +345,6 @@ FOCI_DEVICE void finish(const float (&o)[B::R][each], Row& row, const Args& args
   }
 }
 
-/// Rows of a tile that some splits found: every step-th of `count` slots from `first` on.
-struct Found {
-  int first, step, count;
-};
-
-/// Shares of those slots in a row whose slots begin at `slot`: into shared memory, by a warp, which
-/// gets the largest score and the sum.
-FOCI_DEVICE float2 share_out(const Args& args, std::int64_t slot, const Found& found,
-                             float* shares) {
-  const float2* notes = args.notes + slot + found.first;
-  float top = -INFINITY, sum = 0;
-  for (int x = lane(); x < found.count; x += warp) top = fmaxf(top, notes[x * found.step].x);
-  top = warp_max(top);
-  for (int x = lane(); x < found.count; x += warp) {
-    const float2 note = notes[x * found.step];
-    shares[x] = below(note.x, top);
-    sum += note.y * shares[x];
-  }
-  return make_float2(top, warp_sum(sum));
-}
-
-/// Columns e to e + W - 1 of such a row, eight slots at a time.
-template <int W>
-FOCI_DEVICE void join_columns(float (&o)[W], const Args& args, std::int64_t slot,
-                              const Found& found, const float* shares, int e) {
-  using Run = std::conditional_t<W == 4, float4, float>;
-  const std::int64_t step = std::int64_t(found.step) * args.shape.E / W;
-  const auto* lines =
-      reinterpret_cast<const Run*>(args.o + (slot + found.first) * args.shape.E + e);
-  for (int x = 0; x < found.count; x += 8) {
-    Run some[8];
-    FOCI_UNROLL
-    for (int n = 0; n < 8; ++n) some[n] = lines[min(x + n, found.count - 1) * step];
-    FOCI_UNROLL
-    for (int n = 0; n < 8; ++n) {
-      if (x + n >= found.count) break;
-      const float share = shares[x + n];
-      const auto* from = reinterpret_cast<const float*>(&some[n]);
-      FOCI_UNROLL
-      for (int w = 0; w < W; ++w) o[w] = fmaf(share, from[w], o[w]);
-    }
-  }
-}
-
 /// A block a row: what the splits found, joined.
 __global__ void __launch_bounds__(threads) join_splits(Args args) {
   auto* shares = reinterpret_cast<float*>(shared_memory());  // (warps, splits)
@@ -450,82 +368,11 @@ __global__ void __launch_bounds__(threads) join_splits(Args args) {
     args.to.lse.store(all.y == 0 ? -INFINITY : all.x + logf(all.y), at.b, h, at.q0 + i);
 }
 
-/// Whether this block is the last of `all` that come here; what the others wrote can then be read.
-FOCI_DEVICE bool comes_last(int* arrived, int all) {
-  __threadfence();
-  __syncthreads();
-  int last = 0;
-  if (threadIdx.x == 0) {
-    last = atomicAdd(arrived, 1) == all - 1;
-    if (last) *arrived = 0;  // for the next launch
-  }
-  last = __syncthreads_or(last);
-  __threadfence();
-  return last != 0;
-}
-
-/// What was found for the tile's rows, joined: into the first of the slots, or out.
-template <class B>
-FOCI_DEVICE void join_rows(const Args& args, const Seat<B>& seat, const Found& found, bool out) {
-  constexpr int W = B::type == DType::f64 ? 1 : 4;  // columns of a thread
-  const int E = args.shape.E;
-  auto* sums = reinterpret_cast<float2*>(shared_memory());  // (R)
-  auto* shares = reinterpret_cast<float*>(sums + B::R);     // (R, count)
-  for (int r = int(threadIdx.x) / warp; r < B::R && seat.has(r); r += threads / warp) {
-    const float2 all =
-        share_out(args, seat.line(args, r) * args.by.splits, found, shares + r * found.count);
-    if (lane() == 0) sums[r] = all;
-  }
-  __syncthreads();
-  for (int at = int(threadIdx.x); at < B::R * E / W; at += threads) {
-    const int r = at * W / E, e = at * W % E;
-    if (!seat.has(r)) break;
-    const std::int64_t slot = seat.line(args, r) * args.by.splits;
-    float o[W] = {};
-    join_columns(o, args, slot, found, shares + r * found.count, e);
-    const float2 all = sums[r];
-    const int h = seat.head(args, r), i = seat.at.q0 + seat.query(r);
-    FOCI_UNROLL
-    for (int w = 0; w < W; ++w) {
-      if (out) {
-        args.to.o.store(all.y == 0 ? 0 : o[w] / all.y, seat.at.b, h, i, e + w);
-      } else {
-        args.o[(slot + found.first) * E + e + w] = o[w];
-      }
-    }
-    if (e != 0) continue;
-    if (!out) args.notes[slot + found.first] = all;
-    if (out && args.to.lse)
-      args.to.lse.store(all.y == 0 ? -INFINITY : all.x + logf(all.y), seat.at.b, h, i);
-  }
-}
-
-/// The last block of a group of splits joins them, the last of those the groups.
-template <class B>
-FOCI_DEVICE void join_at_last(const Args& args, const Seat<B>& seat) {
-  const int splits = args.by.splits, groups = (splits + fan - 1) / fan;
-  const int tile = (seat.s * args.shape.G + seat.g) * args.by.tiles + seat.tile;
-  int* arrived = args.arrived + std::int64_t(tile) * (groups + 1);
-  const int group = seat.split / fan, first = group * fan;
-  Found found{first, 1, min(fan, splits - first)};
-  bool out = groups == 1;
-  while (comes_last(out ? arrived : arrived + 1 + group, found.count)) {
-    join_rows<B>(args, seat, found, out);
-    if (out) return;
-    found = {0, fan, groups};
-    out = true;
-  }
-}
-
 template <class B>
 __global__ void __launch_bounds__(threads, B::beside) split_rows(Args args) {
   const Seat<B> seat(args);
-  if (seat.first >= seat.last || !seat.has(0)) return;
-  if (args.tokens.to_k) {
-    for (int j = max(seat.first, seat.at.M - args.tokens.n); j < seat.last; ++j)
-      args.tokens.append(seat.at.b, seat.g, j - (seat.at.M - args.tokens.n));
-    __syncthreads();
-  }
+  if (!seat.has_work()) return;
+  seat.append(args);
   Row row;
   if (seat.has(seat.row)) {
     const int h = seat.head(args, seat.row);
@@ -535,7 +382,7 @@ __global__ void __launch_bounds__(threads, B::beside) split_rows(Args args) {
   float o[B::R][each] = {};
   walk<B>(o, row, args, seat);
   finish<B>(o, row, args, seat);
-  if (args.arrived) join_at_last<B>(args, seat);
+  if (args.arrived) join_at_last<B::type == DType::f64 ? 1 : 4>(args, seat);
 }
 
 template <class B>
@@ -561,9 +408,8 @@ void choose_width(const Args& args, Stream stream) {
 template <DType type>
 void choose_rows(const Args& args, Stream stream) {
   if (args.folded.score == Score::difference) return choose_width<type, 4, true>(args, stream);
-  if (args.by.tile == 1) return choose_width<type, 1>(args, stream);
-  if (args.by.tile == 4) return choose_width<type, 4>(args, stream);
-  if constexpr (type != DType::f32) choose_width<type, 8>(args, stream);
+  if constexpr (type == DType::f32)
+    args.by.tile == 1 ? choose_width<type, 1>(args, stream) : choose_width<type, 4>(args, stream);
 }
 
 /// Whether lines can be read 16 bytes at a time.
@@ -575,26 +421,41 @@ bool in_pieces(const Field& field, int width) {
                      [&](std::int64_t stride) { return stride * size % 16 == 0; });
 }
 
-constexpr int fewest_keys = 512;          // that are worth a second kernel
-constexpr int most_queries = 16;          // of a sequence
-constexpr int most_rows = 64;             // of a key head
-constexpr int least_split = 128;          // keys of a block
-constexpr std::int64_t enough = 528;      // blocks that a large GPU runs at once
-constexpr std::int64_t many_heads = 264;  // that keep it busy without splitting
+constexpr int fewest_keys = 512;           // that are worth a second kernel
+constexpr int most_queries = 16;           // of a sequence
+constexpr int most_rows = 64;              // of a key head
+constexpr std::int64_t least_split = 128;  // keys of a block
+constexpr std::int64_t enough = 528;       // blocks that a large GPU runs at once
+constexpr std::int64_t many_heads = 264;   // that keep it busy without splitting
 
-std::int64_t most_splits(const Shape& shape, int tiles) {
-  const auto heads = std::int64_t(shape.sequences) * shape.G * tiles;
-  return std::clamp<std::int64_t>(enough / std::max<std::int64_t>(heads, 1), 1, 1024);
+/// Whether tensor cores may do it.
+bool narrow(const Problem& p) { return p.from.q.dtype != DType::f32 && !p.full; }
+
+/// Blocks that a large GPU runs at once: on tensor cores two on a multiprocessor, for their rings.
+std::int64_t blocks_at_once(const Problem& p, const Shape& shape) {
+  return !narrow(p) ? enough : std::max(shape.D, shape.E) <= 128 ? enough / 2 : enough / 4;
+}
+
+/// Into how many blocks the keys of a head go at most, and how many keys each has at least: blocks
+/// that run all at once, or where heads alone are more a few rounds, so that the last is short.
+struct Sharing {
+  std::int64_t most, least;
+};
+
+Sharing sharing_of(const Problem& p, const Shape& shape, int tiles) {
+  const auto heads = std::max<std::int64_t>(std::int64_t(shape.sequences) * shape.G * tiles, 1);
+  const std::int64_t slots = blocks_at_once(p, shape);
+  if (heads > slots) return {parts(4 * slots, heads), 8 * least_split};
+  return {std::min<std::int64_t>(slots / heads, 1024), least_split};
 }
 
 Splits splits_of(const Problem& p, const Shape& shape) {
   Splits by;
   by.rows = shape.H / shape.G * shape.longest_n;
-  const bool narrow = by.rows <= 4 || p.from.q.dtype == DType::f32 || p.full;
-  by.tile = by.rows == 1 && !p.full ? 1 : narrow ? 4 : 8;
+  by.tile = narrow(p) ? split_mma_rows : by.rows == 1 && !p.full ? 1 : 4;
   by.tiles = int(parts(by.rows, by.tile));
-  const std::int64_t most = most_splits(shape, by.tiles);
-  by.keys = int(parts(std::max<std::int64_t>(parts(shape.longest_m, most), least_split), 64)) * 64;
+  const auto [most, least] = sharing_of(p, shape, by.tiles);
+  by.keys = int(parts(std::max(parts(shape.longest_m, most), least), 64)) * 64;
   by.splits = int(std::max<std::int64_t>(parts(shape.longest_m, by.keys), 1));
   return by;
 }
@@ -607,7 +468,7 @@ bool SplitKeys::few_rows(const Problem& p, const Shape& shape) {
   const int rows = shape.H / shape.G * shape.longest_n;
   if (!std::holds_alternative<Softmax>(p.how.weighting)) return false;
   if (shape.longest_n > most_queries || rows > most_rows) return false;
-  return p.from.q.dtype == DType::f32 || p.full || rows <= 8 ||
+  return !narrow(p) || rows <= split_mma_rows ||
          std::int64_t(shape.sequences) * shape.H < many_heads;
 }
 
@@ -618,17 +479,18 @@ bool SplitKeys::pays(const Problem& p, const Shape& shape) {
 
 std::int64_t SplitKeys::counters(const Problem& p) {
   using namespace split;
-  // A tile has one and its groups of splits have; of 4 rows there may be twice as many tiles.
+  // A tile has one and its groups of splits have; of 4 rows there may be four times as many tiles.
   const std::int64_t tiles = p.size.B * p.size.G * parts(most_rows, 4);
-  return 2 * (tiles + parts(enough, fan));
+  return 2 * tiles + 4 * parts(enough, fan);
 }
 
 SplitKeys::SplitKeys(Arena& arena, const Problem& p, const Shape& shape)
     : shape_(shape), splits_(split::splits_of(p, shape)) {
   // As many splits as fewer keys might have: room for M keys is room for fewer.
-  const auto rows = p.size.B * p.size.H * p.size.N, most = split::most_splits(shape, splits_.tiles);
-  const auto splits = std::max<std::int64_t>(
-      splits_.splits, std::min(most, parts(shape.longest_m, split::least_split)));
+  const auto rows = p.size.B * p.size.H * p.size.N;
+  const auto [most, least] = split::sharing_of(p, shape, splits_.tiles);
+  const auto splits =
+      std::max<std::int64_t>(splits_.splits, std::min(most, parts(shape.longest_m, least)));
   o_ = arena.take<float>(rows, splits, p.size.E).data();
   notes_ = arena.take<float2>(rows, splits).data();
 }
@@ -656,15 +518,16 @@ void SplitKeys::run(const Folded& folded, const Rows& to, const StepTokens& toke
                     Stream stream) const {
   using namespace split;
   Args args{shape_, folded, to, splits_, o_, notes_, arrived, tokens};
-  const bool whitened = folded.score == Score::difference;
+  const bool whitened = folded.score == Score::difference, narrow = folded.v.dtype != DType::f32;
   const bool whole = (whitened || folded.k.dtype == folded.v.dtype) &&
                      in_pieces(folded.k, shape_.D) && in_pieces(folded.v, shape_.E);
-  if (!whole) {
+  if (whole && split_keys_mma_serves(args)) return split_keys_mma(args, stream);
+  if (!whole || (narrow && !whitened)) {
     args.by.tile = 4;
     args.by.tiles = int(parts(args.by.rows, 4));
     whitened ? launch_rows<Block<DType::f64, 256, 4, true>>(args, stream)
              : choose_width<DType::f64, 4>(args, stream);
-  } else if (folded.v.dtype == DType::f32) {
+  } else if (!narrow) {
     choose_rows<DType::f32>(args, stream);
   } else if (folded.v.dtype == DType::bf16) {
     choose_rows<DType::bf16>(args, stream);

@@ -2,7 +2,7 @@
 // Softmax of few queries over many keys: the keys of a head are split over blocks, each of which
 // has all query heads that share them, so that keys and values are read once; what the blocks found
 // is then joined. A decoder's step is one launch: its tokens join the cache and the metric's mean
-// there too. In float, over lines of any type.
+// there too. On tensor cores over 16 bits, else in float, over lines of any type.
 #pragma once
 
 #include "cuda/passes.cuh"

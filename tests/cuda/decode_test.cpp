@@ -191,33 +191,42 @@ TEST(CudaDecode, takes_any_size) {
   }
 }
 
-/// So many keys that they are split over blocks; a prompt first, then single tokens.
+/// A prompt of 600 tokens, then ten alone and ten five at a time.
+void go_on(const Case& c, DType dtype, const Metric& metric, bool biased) {
+  Options how{.metric = metric, .causal = true, .backend = Backend::ref};
+  Decoded three(c, dtype);
+  if (biased)
+    three.ours.put("key_bias",
+                   Tensor::copy(three.ours.normal("key_bias", {1, c.H, c.M}, 2), DType::f32));
+  for (const char* name : {"q", "k", "v", "v_prev", "key_mask", "key_bias"}) three.share(name);
+  const auto outputs = [&](Made& made) {
+    const DType wide = made.dtype == DType::f64 ? DType::f64 : DType::f32;
+    return Outputs{.o = made.fresh("o", {1, c.H, c.N, c.E}, made.dtype),
+                   .lse = made.fresh("lse", {1, c.H, c.N}, wide)};
+  };
+  attend(outputs(three.naive), three.naive.inputs(), how);
+  attend(outputs(three.exact), three.exact.inputs(), how);
+  Decoder decoder(sizes_of(c, dtype), on_gpu(how));
+  const Outputs to = outputs(three.ours);
+  decoder.step(rows(to, 0, 600), tokens(three.ours, 0, 600));
+  for (std::int64_t i = 600, n = 1; i < 620; i += n) {
+    n = i < 610 ? 1 : 5;
+    decoder.step(rows(to, i, i + n), tokens(three.ours, i, i + n));
+  }
+  Rule rule;
+  rule.add(three.ours, three.naive, three.exact);
+  rule.expect(std::string(name_of(dtype)));
+}
+
+/// So many keys that they are split over blocks; lines that are read in pieces, and not.
 TEST(CudaDecode, goes_on_over_a_long_cache) {
   FOCI_WANT_GPU();
   for (const Metric& metric : {Metric(Dot{}), Metric(LayerChange{})}) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      const Case c{"long", 1, 4, 2, 620, 620, 16, 16, Masked::holes};
-      Options how{.metric = metric, .causal = true, .backend = Backend::ref};
-      Decoded three(c, dtype);
-      for (const char* name : {"q", "k", "v", "v_prev", "key_mask"}) three.share(name);
-      const auto outputs = [&](Made& made) {
-        const DType wide = made.dtype == DType::f64 ? DType::f64 : DType::f32;
-        return Outputs{.o = made.fresh("o", {1, 4, 620, 16}, made.dtype),
-                       .lse = made.fresh("lse", {1, 4, 620}, wide)};
-      };
-      attend(outputs(three.naive), three.naive.inputs(), how);
-      attend(outputs(three.exact), three.exact.inputs(), how);
-      Decoder decoder(sizes_of(c, dtype), on_gpu(how));
-      const Outputs to = outputs(three.ours);
-      decoder.step(rows(to, 0, 600), tokens(three.ours, 0, 600));
-      for (std::int64_t i = 600; i < 620; i += i < 610 ? 1 : 5)
-        decoder.step(rows(to, i, i + (i < 610 ? 1 : 5)),
-                     tokens(three.ours, i, i + (i < 610 ? 1 : 5)));
-      Rule rule;
-      rule.add(three.ours, three.naive, three.exact);
-      rule.expect(std::string(name_of(dtype)));
-    }
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      go_on({"long", 1, 4, 2, 620, 620, 16, 16, Masked::holes}, dtype, metric, false);
   }
+  go_on({"many rows", 1, 8, 1, 620, 620, 24, 24}, DType::bf16, LayerChange{}, true);
+  go_on({"odd", 1, 2, 1, 620, 620, 12, 12}, DType::bf16, Flat{}, true);
 }
 
 TEST(CudaDecode, crosses_many_chunks) {

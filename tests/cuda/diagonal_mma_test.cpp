@@ -2,59 +2,12 @@
 // Whole calls with diagonal metrics over 16 bits as a training step makes them: o, lse for the way
 // back, gradients of the tensors. More keys than the exact routes take, so that queries are
 // rounded.
-#include "cpu/three.hpp"
-#include "cuda/gpu.hpp"
+#include "cuda/train_step.hpp"
 
 namespace foci {
 namespace {
 
 using namespace cases;
-
-/// Only what a training step asks for.
-void train(Made& made, Options how, bool deterministic) {
-  const Case& c = made.c;
-  const Inputs from = made.inputs();
-  how.backend = made.dtype == DType::f64 ? Backend::ref : how.backend;
-  std::vector<std::byte> workspace(need(from, how, 1).workspace);
-  const Call call{.workspace = workspace, .deterministic = deterministic, .lse_for_backward = true};
-  const DType wide = made.dtype == DType::f64 ? DType::f64 : DType::f32;
-  Outputs to;
-  to.o = made.fresh("o", {c.B, c.H, c.N, c.E}, made.dtype);
-  to.lse = made.fresh("rough", {c.B, c.H, c.N}, wide);
-  attend(to, from, how, call);
-  Gradients back{.d_o = made.find("d_o")};
-  back.dq = made.fresh("dq", {c.B, c.H, c.N, c.D}, made.dtype);
-  back.dk = made.fresh("dk", {c.B, c.G, c.M, c.D}, made.dtype);
-  back.dv = made.fresh("dv", {c.B, c.G, c.M, c.E}, made.dtype);
-  back.dv_prev = made.fresh("dv_prev", {c.B, c.G, c.M, c.E}, made.dtype);
-  if (made.find("key_bias")) back.dkey_bias = made.fresh("dkey_bias", {c.B, c.H, c.M}, wide);
-  attend_backward(back, from, to, how, call);
-}
-
-/// Biases, if there are some, are all near `bias`.
-void expect_rule(const Case& c, DType dtype, Options how, double size, const std::string& what,
-                 float bias = 0) {
-  FOCI_WANT_GPU();
-  Rule rule;
-  for (const bool deterministic : {false, true}) {
-    Three three(c, dtype, size, deterministic ? 5 : 6);
-    if (bias != 0) {
-      three.ours.normal("key_bias", {c.B, c.H, c.M}, 1);
-      Tensor near = Tensor::copy(three.ours["key_bias"], DType::f32);
-      for (std::int64_t i = 0; i < near.view().count(); ++i) near.data<float>()[i] += bias;
-      three.ours.put("key_bias", std::move(near));
-    }
-    for (const char* name : {"q", "k", "v", "v_prev", "d_o", "key_mask", "key_bias"})
-      three.share(name);
-    how.backend = Backend::cuda;
-    train(three.ours, how, deterministic);
-    how.backend = Backend::ref;
-    train(three.naive, how, true);
-    train(three.exact, how, true);
-    rule.add(three.ours, three.naive, three.exact);
-  }
-  rule.expect(what + " " + std::string(name_of(dtype)) + " size " + std::to_string(size));
-}
 
 TEST(CudaDiagonalMma, trains_by_the_rule) {
   const Case whole{"", 1, 4, 2, 40, 140, 32, 32, Masked::holes};
@@ -157,6 +110,34 @@ TEST(CudaWideHeads, follow_ref) {
         expect_forward(c, DType::bf16, {.metric = change, .causal = causal}, 0, 4, "loud");
         expect_forward(c, dtype, {.metric = Flat{}, .causal = causal}, 1, 1, "flat");
       }
+    }
+  }
+}
+
+/// Layer-change is estimated by the pass itself: many keys to a sum, none that counts, layers that
+/// agree, every way to normalise.
+TEST(CudaWideHeads, estimate_on_their_way) {
+  FOCI_WANT_GPU();
+  for (const std::int64_t D : {64, 128}) {
+    const Case deep{"", 2, 2, 1, 70, 4500, D, D};
+    const Case holes{"", 3, 2, 2, 200, 2311, D, D, Masked::holes};
+    const Case tail{"", 2, 3, 3, 150, 150, D, D, Masked::tail};
+    for (const Case& c : {deep, holes, tail}) {
+      for (const Normalize normalize : {Normalize::max, Normalize::mean, Normalize::none}) {
+        const std::string way = std::to_string(int(normalize));
+        expect_forward(c, DType::bf16, {.metric = LayerChange{.normalize = normalize}}, 0, 1, way);
+        expect_forward(c, DType::bf16, {.metric = Flat{.normalize = normalize}}, 1, 1,
+                       "flat" + way);
+      }
+      expect_forward(c, DType::f16, {.metric = LayerChange{}}, 0, 1, "layer-change");
+      Made agree(c, 7, DType::bf16);
+      agree.put("v_prev", Tensor::copy(agree["v"], DType::bf16));
+      forward(agree, {.metric = LayerChange{}, .backend = Backend::cuda});
+      const Tensor by_metric = Tensor::copy(agree["o"], DType::f32);
+      forward(agree, {.backend = Backend::cuda});
+      const Tensor plain = Tensor::copy(agree["o"], DType::f32);
+      for (std::int64_t i = 0; i < plain.view().count(); ++i)
+        ASSERT_EQ(by_metric.data<float>()[i], plain.data<float>()[i]) << "o at " << i;
     }
   }
 }

@@ -85,8 +85,31 @@ TEST(CudaSplitKeys, holds_the_rule) {
   compare({{"one row", 1, 1, 1, 1, 800, 256, 8, Masked::head}, DType::f32, true});
 }
 
+/// One tile of rows not full, full, and several; widths that are one, and not.
+TEST(CudaSplitKeys, holds_the_rule_with_any_number_of_rows) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    compare({{"4 rows", 1, 8, 2, 1, 1037, 128, 128}, dtype});
+    compare({{"8 rows", 2, 8, 1, 1, 517, 64, 64, Masked::holes}, dtype, false, 8});
+    compare({{"16 rows", 1, 8, 1, 2, 613, 96, 40}, dtype, true, 1});
+    compare({{"20 rows", 1, 4, 1, 5, 549, 24, 128, Masked::holes}, dtype, true, 4});
+    compare({{"48 rows", 1, 6, 2, 16, 530, 32, 32, Masked::tail}, dtype, true, 2});
+    compare({{"one row", 1, 2, 2, 1, 705, 256, 200, Masked::head}, dtype, true, 2});
+  }
+}
+
+/// So many heads that a block has more keys than are on their way at once.
+TEST(CudaSplitKeys, goes_round_its_ring_of_copies) {
+  compare({{"narrow", 1, 132, 132, 1, 901, 16, 16, Masked::holes}, DType::bf16});
+  compare({{"wide", 1, 66, 66, 1, 905, 80, 72}, DType::f16, false, 66});
+  compare({{"widest", 1, 44, 44, 1, 800, 136, 8, Masked::tail}, DType::bf16});
+  compare({{"folded", 3, 44, 22, 2, 900, 72, 72}, DType::bf16, true, 0, LayerChange{}});
+}
+
 TEST(CudaSplitKeys, holds_the_rule_with_metrics) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    compare({{"wide", 1, 8, 2, 2, 530, 128, 128, Masked::tail}, dtype, true, 2, LayerChange{}});
+    compare(
+        {{"flat", 1, 4, 1, 3, 520, 64, 64}, dtype, true, 0, Flat{.normalize = Normalize::none}});
     compare({{"changes", 2, 4, 2, 2, 520, 32, 32, Masked::holes}, dtype, true, 0, LayerChange{}});
     compare({{"drawn", 1, 4, 2, 1, 520, 32, 32}, dtype, false, 4, Random{.seed = 7}});
   }
@@ -95,6 +118,34 @@ TEST(CudaSplitKeys, holds_the_rule_with_metrics) {
 TEST(CudaSplitKeys, holds_at_large_and_small_values) {
   for (const double size : {30.0, 1e-4})
     compare({{"sizes", 1, 4, 1, 1, 600, 32, 32}, DType::f32, true, 0, Dot{}, size});
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const double size : {30.0, 0.02}) {
+      for (const Metric& metric : {Metric(Dot{}), Metric(LayerChange{})})
+        compare({{"sizes", 1, 4, 1, 1, 600, 32, 32}, dtype, true, 0, metric, size});
+    }
+  }
+}
+
+/// m q beyond the largest number of f16 and far below 1.
+TEST(CudaSplitKeys, takes_any_metric_times_queries) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const float m : {1e-7f, 1e7f}) {
+      Three three({"given", 1, 4, 1, 2, 550, 32, 32}, dtype, 0.01);
+      Tensor metric(DType::f32, {1, 4, 1, 32});
+      for (int d = 0; d < 4 * 32; ++d) metric.data<float>()[d] = m * float(1 + d % 7);
+      three.ours.put("metric", std::move(metric));
+      for (const char* name : {"q", "k", "v", "metric"}) three.share(name);
+      Options how{.metric = Given{Form::product, Extent::diagonal}, .backend = Backend::ref};
+      Rule rule;
+      for (Made* made : {&three.naive, &three.exact, &three.ours}) {
+        if (made == &three.ours) how.backend = Backend::cuda;
+        ASSERT_TRUE(split(made->inputs(), how));
+        attend(outputs(*made), made->inputs(), how);
+      }
+      rule.add(three.ours, three.naive, three.exact);
+      rule.expect(std::string(name_of(dtype)) + " " + std::to_string(m));
+    }
+  }
 }
 
 TEST(CudaSplitKeys, gives_an_lse_that_the_way_back_can_use) {
@@ -115,9 +166,26 @@ TEST(CudaSplitKeys, keeps_nothing_of_masked_keys) {
   for (int e = 16; e < 32; ++e) EXPECT_TRUE(std::isfinite(made["o"].data<float>()[e]));
 }
 
+/// The same where a tile has some that count.
+TEST(CudaSplitKeys, keeps_nothing_of_single_masked_keys) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Case c{"holes", 2, 4, 1, 1, 600, 24, 24, Masked::holes};
+    Made clean(c, 3, dtype), dirty(c, 3, dtype);
+    const auto* keep = dirty["key_mask"].data<std::uint8_t>();
+    for (const char* name : {"k", "v"}) {
+      auto* bits = reinterpret_cast<std::uint16_t*>(dirty[name].view().data);
+      for (int i = 0; i < 2 * 600 * 24; ++i) bits[i] = keep[i / 24] ? bits[i] : 0x7fff;
+    }
+    for (Made* made : {&clean, &dirty})
+      attend(outputs(*made), made->inputs(), {.backend = Backend::cuda});
+    for (const char* name : {"o", "lse"})
+      EXPECT_EQ(clean[name].values(), dirty[name].values()) << name;
+  }
+}
+
 /// Sequences of different lengths, some of one key, one of none.
-TEST(CudaSplitKeys, takes_packed_sequences) {
-  Three three({"packed", 1, 4, 2, 5, 1300, 16, 16}, DType::f32);
+void compare_packed(DType dtype) {
+  Three three({"packed", 1, 4, 2, 5, 1300, 16, 16}, dtype);
   Tensor q(DType::i32, {6}), k(DType::i32, {6});
   const int q_at[] = {0, 1, 2, 3, 3, 5}, k_at[] = {0, 600, 601, 601, 700, 1300};
   for (int s = 0; s < 6; ++s) {
@@ -136,6 +204,10 @@ TEST(CudaSplitKeys, takes_packed_sequences) {
   Rule rule;
   rule.add(three.ours, three.naive, three.exact);
   rule.expect("packed");
+}
+
+TEST(CudaSplitKeys, takes_packed_sequences) {
+  for (const DType dtype : {DType::f32, DType::bf16}) compare_packed(dtype);
 }
 
 }  // namespace

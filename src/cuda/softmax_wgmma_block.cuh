@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block of the forward pass on Hopper: how its shared memory is laid out, who waits for whom, and
+// which tile of queries it has.
+#pragma once
+
+#include "cuda/hopper.cuh"
+#include "cuda/softmax_rest.cuh"
+
+#include <foci/metric.hpp>
+
+namespace foci::cuda {
+
+#ifndef FOCI_EMULATED
+
+/// How queries become what keys meet: as they are, times an m that lies ready, or times one that
+/// this very launch takes from how values changed.
+enum class Fold : int { none, given, changes };
+
+/// The mean of |v - v_prev|, as the launch takes it itself: some tokens of a head and 64 columns of
+/// them are a unit, which whatever block is free sums up; a head's units are then joined in order.
+struct Changes {
+  CUtensorMap v, v_prev;
+  Field mask;                          // (B,M) bool
+  int tiles = 0, parts = 0, each = 0;  // of 64 tokens: a head's; units along them, tiles of a unit
+  int units = 0;                       // of all heads
+  Normalize normalize = Normalize::max;
+  int flat = 0;
+  int *taken = nullptr, *ready = nullptr;  // units; (sequences,G) those that are summed up
+  int* counts = nullptr;                   // (sequences,G,parts) tokens that count
+  float* sums = nullptr;                   // (sequences,G,parts,D)
+  float* m = nullptr;                      // (sequences,G,1,D)
+};
+
+struct WgmmaArgs {
+  CUtensorMap q, k, v, o;
+  Changes changes;
+  Shape shape;
+  Folded folded;
+  Rows to;
+  int* room;          // a counter, and marks of key heads
+  int tiles, pieces;  // of queries: a head's, all
+  int heads;          // causal: of so many together the longest tiles go first
+  int dynamic;        // blocks take the next tile from `room`, else every gridDim.x-th
+};
+
+/// How a block goes about it. `groups`: warpgroups that compute.
+template <DType type_, DType score_type_, int width_, int groups_, bool biased_, Fold fold>
+struct Work {
+  static constexpr DType type = type_, score_type = score_type_;  // of v and o; of q and k
+  static constexpr int width = width_, groups = groups_;
+  static constexpr bool biased = biased_, folds = fold != Fold::none;
+  static constexpr bool measures = fold == Fold::changes;
+  static constexpr int rows = 64, queries = groups * rows, keys = 128, stages = 2, slots = 2;
+  static constexpr int threads = (groups + 1) * warpgroup;
+  // Three warpgroups have no registers left for queries.
+  static constexpr bool q_in_registers = groups == 2;
+  static constexpr int bringing = groups == 3 ? 32 : measures ? 56 : 40;
+  static constexpr int computing = groups == 3 ? 160 : measures ? 224 : 232;
+
+  static constexpr int panels = width / 64, line = 128;  // 64 columns in 128 bytes a row
+  static constexpr int q_panel = rows * line, k_panel = keys * line;
+  static constexpr int q_bytes = panels * q_panel, k_bytes = panels * k_panel;
+  static constexpr int bias_bytes = biased ? keys * 32 : 0;
+  // Tiles begin at multiples of 1024.
+  static constexpr Address q_at = 0, o_at = groups * q_bytes, k_at = 2 * groups * q_bytes;
+  static constexpr Address v_at = k_at + stages * k_bytes, boxes_at = v_at + stages * k_bytes;
+  // Boxes of 64 tokens of v and of v_prev on their way to be summed up.
+  static constexpr int boxes = !measures ? 0 : width == 64 ? 4 : 1, box_bytes = 64 * line;
+  static constexpr Address ones_at = boxes_at + 2 * boxes * box_bytes;
+  static constexpr Address bias_at = ones_at + (biased ? rows * 32 : 0);
+  static constexpr Address barriers_at = bias_at + stages * bias_bytes;
+  static constexpr Address turns_at = barriers_at + 8 * (2 + 4 * stages + 3 * slots + boxes);
+  static constexpr Address m_at = (turns_at + 4 * slots + 15) / 16 * 16;  // of a slot's piece
+  static constexpr Address tags_at = m_at + (measures ? slots * width * 4 : 0);
+  static constexpr std::size_t bytes = tags_at + (measures ? 16 * (boxes + 2) : 0);
+};
+
+#ifdef FOCI_HOPPER
+
+/// Who waits for what; `full` and `empty` of the same stage end in turn.
+template <class W>
+struct Barriers {
+  Address at;
+  FOCI_DEVICE explicit Barriers(Address memory) : at(memory + W::barriers_at) {}
+  FOCI_DEVICE Address q_full() const { return at; }
+  FOCI_DEVICE Address q_empty() const { return at + 8; }
+  FOCI_DEVICE Address k_full(int stage) const { return at + 8 * (2 + stage); }
+  FOCI_DEVICE Address k_empty(int stage) const { return at + 8 * (2 + W::stages + stage); }
+  FOCI_DEVICE Address v_full(int stage) const { return at + 8 * (2 + 2 * W::stages + stage); }
+  FOCI_DEVICE Address v_empty(int stage) const { return at + 8 * (2 + 3 * W::stages + stage); }
+
+  /// A slot has the number of a tile of queries.
+  FOCI_DEVICE Address slot_full(int slot) const { return at + 8 * (2 + 4 * W::stages + slot); }
+  FOCI_DEVICE Address slot_empty(int slot) const { return slot_full(slot) + 8 * W::slots; }
+  /// And m of that tile's key head.
+  FOCI_DEVICE Address m_full(int slot) const { return slot_full(slot) + 8 * 2 * W::slots; }
+  FOCI_DEVICE Address box_full(int box) const { return slot_full(box) + 8 * 3 * W::slots; }
+
+  FOCI_DEVICE void set_up() const {
+    constexpr int warps = W::groups * warpgroup / warp;  // one arrival each
+    set_up_barrier(q_full(), 1);
+    set_up_barrier(q_empty(), warps);
+    for (int stage = 0; stage < W::stages; ++stage) {
+      set_up_barrier(k_full(stage), W::biased ? 2 : 1);
+      set_up_barrier(k_empty(stage), warps);
+      set_up_barrier(v_full(stage), 1);
+      set_up_barrier(v_empty(stage), warps);
+    }
+    for (int slot = 0; slot < W::slots; ++slot) {
+      set_up_barrier(slot_full(slot), 1);
+      set_up_barrier(slot_empty(slot), warps + W::biased + W::measures);
+      set_up_barrier(m_full(slot), 1);
+    }
+    for (int box = 0; box < W::boxes; ++box) set_up_barrier(box_full(box), 1);
+    show_barriers();
+  }
+};
+
+/// Which tile of queries is next: one thread says so, all others read it and then let go.
+template <class W>
+struct Slots {
+  Address memory;
+  FOCI_DEVICE static volatile int* at(int round) {
+    return reinterpret_cast<volatile int*>(tile_memory() + W::turns_at) + round % W::slots;
+  }
+  FOCI_DEVICE void write(int index, int round) const {
+    const Barriers<W> barriers(memory);
+    await(barriers.slot_empty(round % W::slots), round / W::slots % 2 ^ 1);
+    *at(round) = index;
+    arrive(barriers.slot_full(round % W::slots));
+  }
+  FOCI_DEVICE int read(int round) const {
+    await(Barriers<W>(memory).slot_full(round % W::slots), round / W::slots % 2);
+    return *at(round);
+  }
+  FOCI_DEVICE void release(int round) const {
+    __syncwarp();
+    if (lane() == 0) arrive(Barriers<W>(memory).slot_empty(round % W::slots));
+  }
+};
+
+/// Counts tiles of keys: their stage, and the parity of its phase.
+template <class W>
+struct Turn {
+  int count = 0;
+  FOCI_DEVICE int stage() const { return count % W::stages; }
+  FOCI_DEVICE int parity() const { return count / W::stages % 2; }
+};
+
+/// A tile of queries.
+template <class W>
+struct Piece {
+  Place at;
+  int s, h, g, first, walk;  // walk: tiles of keys
+  bool there = false;
+
+  FOCI_DEVICE Piece(const WgmmaArgs& args, int index) {
+    if (index >= args.pieces) return;
+    there = true;
+    int head = index / args.tiles, tile = index % args.tiles;
+    if (args.shape.causal) {
+      const int together = args.heads * args.tiles, rest = index % together;
+      tile = args.tiles - 1 - rest / args.heads;
+      head = index / together * args.heads + rest % args.heads;
+    }
+    s = head / args.shape.H, h = head % args.shape.H;
+    g = args.shape.key_head(h);
+    at = {s, 0, args.shape.N, 0, args.shape.M, args.shape.M - args.shape.N};
+    first = tile * W::queries;
+    walk = walk_of(args.shape, first + W::queries);
+  }
+  /// Tiles of keys that queries before `end` see; one at least.
+  FOCI_DEVICE int walk_of(const Shape& shape, int end) const {
+    const int reach = shape.reach(at, min(end, at.N) - 1);
+    return max((reach + W::keys - 1) / W::keys, 1);
+  }
+};
+
+#endif  // FOCI_HOPPER
+#endif  // FOCI_EMULATED
+
+}  // namespace foci::cuda
