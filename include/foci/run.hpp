@@ -35,6 +35,11 @@ struct Schedule {
 };
 FOCI_API double rate_at(const Schedule& schedule, std::int64_t step);
 
+/// So many threads, 0 for as many as there are, of torch and of OpenBLAS, if its products are that
+/// one's: torch tells OpenMP alone, and two runs of one thread would have four that wait for one
+/// another.
+FOCI_API void use_threads(int count);
+
 /// Where a model is worked on.
 struct Place {
   int threads = 0;             ///< torch's; 0: its own choice

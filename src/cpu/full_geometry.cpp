@@ -4,6 +4,7 @@
 // with q and k measured from the estimate's centre.
 #include "cpu/geometry.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace foci::cpu {
@@ -16,16 +17,38 @@ constexpr std::int64_t wide_line = 128;
 /// to 0 as softmax's do, and what they add up to is larger than what is left of it.
 constexpr std::int64_t short_sum = 32;
 
-/// x (rows,D) becomes c W'W x in double; W (D,D), D <= wide_line.
-void apply_in_double(const double* W, double c, std::int64_t rows, std::int64_t D, float* x) {
-  for (std::int64_t i = 0; i < rows; ++i, x += D) {
-    double sums[wide_line] = {};
-    for (std::int64_t e = 0; e < D; ++e) {
-      double y = 0;
-      for (std::int64_t d = 0; d < D; ++d) y += W[e * D + d] * double(x[d]);
-      for (std::int64_t d = 0; d < D; ++d) sums[d] += W[e * D + d] * y;
+/// Lines side by side, in double: number d of all of them, then the next. Past the last are 0s.
+struct Abreast {
+  static constexpr std::int64_t lines = 16;
+  double x[wide_line * lines];
+
+  /// Numbers of `count` lines (count,D), `centre` aside where there is one.
+  void take(const float* from, std::int64_t count, std::int64_t D, std::int64_t numbers,
+            const float* centre = nullptr) {
+    std::fill_n(x, numbers * lines, 0.0);
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (std::int64_t d = 0; d < numbers; ++d)
+        x[d * lines + i] = double(from[i * D + d]) - (centre ? double(centre[d]) : 0.0);
     }
-    for (std::int64_t d = 0; d < D; ++d) x[d] = float(c * sums[d]);
+  }
+  void give(float* to, std::int64_t count, std::int64_t D, std::int64_t numbers, double c) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (std::int64_t d = 0; d < numbers; ++d) to[i * D + d] = float(c * x[d * lines + i]);
+    }
+  }
+};
+
+/// x (rows,D) becomes c W'W x in double; W (D,D), D <= wide_line.
+void apply_in_double(const MatrixKernels& matrix, const double* W, double c, std::int64_t rows,
+                     std::int64_t D, float* x) {
+  constexpr std::int64_t lines = Abreast::lines;
+  Abreast of, y;
+  for (std::int64_t i = 0; i < rows; i += lines, x += lines * D) {
+    const std::int64_t count = std::min(lines, rows - i);
+    of.take(x, count, D, D);
+    matrix.product_wide({y.x, W, of.x, D, lines, D, lines, D, 1, lines, false});
+    matrix.product_wide({of.x, W, y.x, D, lines, D, lines, 1, D, lines, false});
+    of.give(x, count, D, D, c);
   }
 }
 
@@ -59,11 +82,20 @@ void Geometry::whiten_few(const Meeting& at, std::int64_t rows, float* z, const 
   const std::int64_t D = p_.size.D;
   const Whitening by = full(at).at(at.span);
   const double root = std::sqrt(std::abs(scale(at.s, key_head(at.h))));
-  for (std::int64_t i = 0; i < rows * D; ++i) {
-    double sum = 0;
-    for (std::int64_t d = 0; d < D; ++d)
-      sum += by.factor[i % D * D + d] * (double(x[i / D * D + d]) - double(by.centre[d]));
-    z[i] = float(root * sum);
+  constexpr std::int64_t lines = Abreast::lines;
+  Abreast of, sums;
+  for (std::int64_t i = 0; i < rows; i += lines) {
+    const std::int64_t count = std::min(lines, rows - i);
+    for (std::int64_t e = 0; e < D; e += wide_line) {
+      const std::int64_t high = std::min(wide_line, D - e);
+      for (std::int64_t d = 0; d < D; d += wide_line) {
+        const std::int64_t K = std::min(wide_line, D - d);
+        of.take(x + i * D + d, count, D, K, by.centre + d);
+        isa_.matrix->product_wide(
+            {sums.x, by.factor + e * D + d, of.x, high, lines, K, lines, D, 1, lines, d > 0});
+      }
+      sums.give(z + i * D + e, count, D, high, root);
+    }
   }
   isa_.row_dots(norms, z, z, rows, D);
 }
@@ -157,7 +189,8 @@ void Geometry::apply_metric(const Meeting& at, std::int64_t rows, float* x, floa
   const std::int64_t D = p_.size.D;
   const Whitening by = full(at).at(at.span);
   const double c = scale(at.s, key_head(at.h));
-  if (p_.longest_m <= few_keys && D <= wide_line) return apply_in_double(by.factor, c, rows, D, x);
+  if (p_.longest_m <= few_keys && D <= wide_line)
+    return apply_in_double(*isa_.matrix, by.factor, c, rows, D, x);
   whiten(at, rows, room, x);
   for (std::int64_t i = 0; i < rows * D; ++i) room[i] *= float(c);
   unwhiten(at, rows, x, room);

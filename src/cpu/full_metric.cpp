@@ -11,7 +11,7 @@ namespace foci::cpu {
 namespace {
 
 /// Keys sent back at a time.
-constexpr std::int64_t spread_rows = 64;
+constexpr std::int64_t spread_rows = 64, spread_columns = 64;
 
 }  // namespace
 
@@ -221,11 +221,17 @@ void FullMetric::spread(float* dk, const float* keys, std::int64_t rows, const d
   const std::int64_t D = p->size.D;
   const double* shift = room.wide.data() + covariance_room(*kernels, D);
   if (p->longest_m <= gradient_keys) {  // few, and A is far larger than what comes out
-    for (std::int64_t i = 0; i < rows * D; ++i) {
-      double pull = -shift[i % D];
-      for (std::int64_t d = 0; d < D; ++d)
-        pull += (double(keys[i / D * D + d]) - double(centre[d])) * A[d * D + i % D];
-      dk[i] += float(pull);
+    for (std::int64_t i = 0; i < rows; ++i, keys += D, dk += D) {
+      for (std::int64_t first = 0; first < D; first += spread_columns) {
+        const std::int64_t cols = std::min(spread_columns, D - first);
+        double pull[spread_columns];
+        for (std::int64_t e = 0; e < cols; ++e) pull[e] = -shift[first + e];
+        for (std::int64_t d = 0; d < D; ++d) {
+          const double x = double(keys[d]) - double(centre[d]);
+          for (std::int64_t e = 0; e < cols; ++e) pull[e] += x * A[d * D + first + e];
+        }
+        for (std::int64_t e = 0; e < cols; ++e) dk[first + e] += float(pull[e]);
+      }
     }
     return;
   }

@@ -8,7 +8,6 @@
 #include <foci/run.hpp>
 
 #include <ATen/Context.h>
-#include <ATen/Parallel.h>
 
 #include <fmt/core.h>
 
@@ -17,7 +16,7 @@
 namespace foci::train {
 
 inline at::Device device_of(const Place& place) {
-  if (place.threads > 0) at::set_num_threads(place.threads);
+  use_threads(place.threads);
   if (place.device == "cuda" && !at::hasCUDA())
     throw Unsupported("device cuda is not in this torch; the nearest is cpu");
   return at::Device(place.device == "cuda" ? at::kCUDA : at::kCPU);
@@ -33,8 +32,8 @@ struct Rounds {
 inline RunOptions completed(RunOptions run, const Rounds& rounds) {
   const std::int64_t a_step = rounds.batch * run.accumulate;
   if (a_step < 1 || rounds.size < a_step) {
-    throw InvalidArgument(
-        fmt::format("{} {} make no step of {}", rounds.size, rounds.samples, a_step));
+    throw InvalidArgument(fmt::format("{} {} make no step of {}; a smaller batch does", rounds.size,
+                                      rounds.samples, a_step));
   }
   check_batch(run, rounds.batch);
   const std::int64_t epoch = rounds.size / a_step;
