@@ -2,16 +2,18 @@
 // foci theory --experiment NAME: the flags of an experiment are the fields of its struct.
 #include "cli/experiments.hpp"
 
-#include "cli/charts.hpp"
 #include "cli/misuse.hpp"
 #include "cli/remarks.hpp"
 #include "cli/terminal.hpp"
+#include "cli/write.hpp"
 
 #include <foci/executor.hpp>
 #include <foci/experiments.hpp>
+#include <foci/pictures.hpp>
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -132,13 +134,58 @@ void print_table(const experiments::Table& of) {
   table.print();
 }
 
-Picture picture_of(const std::string& name, const std::string& asks, const Result& result) {
-  std::string description = asks;
-  for (const Chart& chart : result.charts)
-    description += fmt::format(" {}: {} over {}.", chart.title, chart.y.name, chart.x.name);
-  return {.title = "foci theory --experiment " + name,
-          .description = description,
-          .charts = result.charts};
+report::Axis axis_of(const experiments::Axis& axis) {
+  return {.name = axis.name,
+          .steps = axis.spacing == experiments::Spacing::logarithmic ? report::Steps::logarithmic
+                                                                     : report::Steps::linear};
+}
+
+bool fits(const experiments::Axis& axis, double x) {
+  return std::isfinite(x) && (axis.spacing == experiments::Spacing::linear || x > 0);
+}
+
+/// What its axes can show; an error bar that would go down to 0 on a logarithmic one ends at
+/// `least`.
+report::Series series_of(const Chart& chart, const Series& from, double least) {
+  constexpr report::Mark marks[] = {report::Mark::joined, report::Mark::curve,
+                                    report::Mark::points};
+  report::Series series{.name = from.name, .mark = marks[int(from.kind)]};
+  for (std::size_t i = 0; i < from.x.size(); ++i) {
+    const auto [y, error] = from.y[i];
+    if (!fits(chart.x, from.x[i]) || !fits(chart.y, y)) continue;
+    series.x.push_back(from.x[i]);
+    series.y.push_back(y);
+    if (from.kind == experiments::Kind::closed) continue;
+    series.low.push_back(fits(chart.y, y - error) ? y - error : least);
+    series.high.push_back(y + error);
+  }
+  return series;
+}
+
+report::LineChart chart_of(const Chart& from) {
+  report::LineChart chart{.title = from.title, .x = axis_of(from.x), .y = axis_of(from.y)};
+  double least = HUGE_VAL;
+  for (const Series& series : from.series) {
+    for (const Estimate& y : series.y) {
+      if (fits(from.y, y.value)) least = std::min(least, y.value);
+    }
+  }
+  for (const Series& series : from.series) {
+    chart.series.push_back(series_of(from, series, least));
+    if (chart.series.back().x.empty()) chart.series.pop_back();
+  }
+  return chart;
+}
+
+report::ChartSheet sheet_of(const std::string& name, const std::string& asks,
+                            const Result& result) {
+  report::ChartSheet sheet{.title = "foci theory --experiment " + name, .about = asks};
+  for (const Chart& from : result.charts) {
+    sheet.about += fmt::format(" {}: {} over {}.", from.title, from.y.name, from.x.name);
+    sheet.charts.push_back(chart_of(from));
+    if (sheet.charts.back().series.empty()) sheet.charts.pop_back();
+  }
+  return sheet;
 }
 
 }  // namespace
@@ -152,7 +199,8 @@ int run_experiment(const Theory& verb) {
   Executor threads(verb.common.threads);
   Remarks remarks;
   const Result result = experiments::run(experiment, verb.common.seed, &threads);
-  if (words.count("svg") > 0) write_svg(words.at("svg"), picture_of(name, asks, result));
+  if (words.count("svg") > 0)
+    write_picture(words.at("svg"), report::draw(sheet_of(name, asks, result)));
   if (verb.common.json) {
     Json all{{"experiment", name},
              {"asks", asks},

@@ -3,10 +3,12 @@
 // curves. Experiments are experiments.cpp's.
 #include "cli/experiments.hpp"
 #include "cli/misuse.hpp"
+#include "cli/number_file.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/theory_curves.hpp"
 #include "cli/verbs.hpp"
+#include "cli/write.hpp"
 
 #include <foci/error.hpp>
 #include <foci/theory.hpp>
@@ -14,12 +16,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <optional>
-#include <sstream>
 
 namespace foci::cli {
 namespace {
@@ -71,29 +70,12 @@ void check_flags(const std::string& kind, const Words& words) {
   }
 }
 
-/// The numbers of a text, white space and commas between them.
 std::vector<double> numbers_in(const Words& words, const char* flag) {
   if (words.count(flag) == 0) {
     throw Misuse(fmt::format("--weighting linear needs --{} FILE", flag),
                  "files of numbers with spaces, commas or lines between them");
   }
-  const std::string& path = words.at(flag);
-  std::ifstream file(path);
-  if (!file) throw FileError(fmt::format("{}: cannot be read", path));
-  std::vector<double> numbers;
-  std::string line;
-  for (int at = 1; std::getline(file, line); ++at) {
-    std::replace(line.begin(), line.end(), ',', ' ');
-    std::istringstream parts(line);
-    for (std::string part; parts >> part;) {
-      double x = 0;
-      const auto [end, fault] = std::from_chars(part.data(), part.data() + part.size(), x);
-      if (fault != std::errc() || end != part.data() + part.size())
-        throw FileError(fmt::format("{}: line {}: '{}' is no number", path, at, shown(part)));
-      numbers.push_back(x);
-    }
-  }
-  return numbers;
+  return numbers_of(words.at(flag));
 }
 
 theory::Form form_of(const std::string& kind, const Words& words) {
@@ -169,7 +151,7 @@ int run(const Theory& verb) {
                             ? curves_over_temperature(ellipsoid->dim)
                             : curves_over_gamma(kind, to_number(word_or(words, "gamma", "4")));
     result["curves"] = json_of(kind, curves);
-    write_svg(words.at("curve"), picture_of(kind, curves));
+    write_picture(words.at("curve"), report::draw(chart_of(kind, curves)));
   }
   if (verb.common.json) {
     print_json(result);

@@ -71,21 +71,14 @@ Json json_of(const std::string& kind, const std::vector<Curve>& curves) {
   return list;
 }
 
-Picture picture_of(const std::string& kind, const std::vector<Curve>& curves) {
-  using namespace experiments;
-  Chart chart;
-  chart.title = kind;
-  chart.y.name = "concentration S";
+report::LineChart chart_of(const std::string& kind, const std::vector<Curve>& curves) {
+  report::LineChart chart{.title = "Concentration of " + kind, .y = {.name = "concentration S"}};
   chart.x.name = over_temperature(kind) ? "temperature τ = 1/c" : "γ, the spread of the scores";
-  if (over_temperature(kind)) chart.x.spacing = Spacing::logarithmic;
-  for (const Curve& curve : curves) {
-    Series series{.name = name_of(kind, curve), .kind = Kind::closed, .x = curve.at};
-    for (const double S : curve.concentrations) series.y.push_back({S, 0});
-    chart.series.push_back(std::move(series));
-  }
-  return {.title = "Concentration of " + kind,
-          .description = "Curves of " + chart.y.name + " over " + chart.x.name + ".",
-          .charts = {chart}};
+  if (over_temperature(kind)) chart.x.steps = report::Steps::logarithmic;
+  chart.about = "Curves of " + chart.y.name + " over " + chart.x.name + ".";
+  for (const Curve& curve : curves)
+    chart.series.push_back({name_of(kind, curve), curve.at, curve.concentrations});
+  return chart;
 }
 
 }  // namespace foci::cli

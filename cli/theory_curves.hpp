@@ -3,8 +3,9 @@
 // the temperature, one for each distance of the query. As numbers and as a picture.
 #pragma once
 
-#include "cli/charts.hpp"
 #include "cli/mechanism.hpp"
+
+#include <foci/pictures.hpp>
 
 #include <string>
 #include <vector>
@@ -24,6 +25,6 @@ std::vector<Curve> curves_over_temperature(std::int64_t dim);
 
 /// Each with beta and gamma, or distance2 and temperature, and concentration.
 Json json_of(const std::string& kind, const std::vector<Curve>& curves);
-Picture picture_of(const std::string& kind, const std::vector<Curve>& curves);
+report::LineChart chart_of(const std::string& kind, const std::vector<Curve>& curves);
 
 }  // namespace foci::cli

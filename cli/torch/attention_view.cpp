@@ -77,6 +77,11 @@ nn::Seen under_dot(const nn::Seen& call) {
 
 }  // namespace
 
+measure::Grid grid_at(const std::vector<measure::Grid>& grids, std::int64_t layer) {
+  if (grids.empty()) return {};
+  return grids[std::min(std::size_t(layer), grids.size() - 1)];
+}
+
 AttentionView::AttentionView(const std::function<void()>& pass) {
   const at::NoGradGuard without;
   const nn::Watch watch([&](const nn::Seen& call) { calls_.push_back(call); });
@@ -115,16 +120,31 @@ Numbers AttentionView::square(std::int64_t layer, std::int64_t head, std::int64_
   return numbers_of(a[0].abs().mean(0).narrow(1, first, count));
 }
 
-Numbers AttentionView::rollout_row(std::int64_t layer, std::int64_t query) const {
-  const at::NoGradGuard without;
+/// Of layers that have the same tokens; undefined where maps are not square, or too large.
+at::Tensor AttentionView::rolled(std::int64_t first, std::int64_t last) const {
   std::vector<at::Tensor> maps;
-  for (std::int64_t l = 0; l <= layer; ++l) {
-    const nn::Seen& call = calls_[std::size_t(l)];
-    const std::int64_t N = call.q.size(2);
-    if (N != call.k.size(2) || N > most_rolled || N != calls_[0].q.size(2)) return {};
-    maps.push_back(measure::weights(call)[0]);
+  for (std::int64_t l = first; l <= last; ++l) {
+    if (queries(l) != keys(l) || keys(l) > most_rolled || keys(l) != keys(first)) return {};
+    maps.push_back(measure::weights(calls_[std::size_t(l)])[0]);
   }
-  return numbers_of(measure::rollout(maps)[query]);
+  return measure::rollout(maps);
+}
+
+Numbers AttentionView::rollout_row(std::int64_t layer, std::int64_t query,
+                                   const std::vector<measure::Grid>& grids) const {
+  const at::NoGradGuard without;
+  std::int64_t first = 0;  // of the layers with this layer's tokens
+  for (std::int64_t l = 1; l <= layer; ++l) first = keys(l) == keys(l - 1) ? first : l;
+  at::Tensor product = rolled(first, layer);
+  if (!product.defined() || first == 0)
+    return product.defined() ? numbers_of(product[query]) : Numbers();
+  const measure::Grid above = grid_at(grids, first), below = grid_at(grids, first - 1);
+  const at::Tensor under = rolled(0, first - 1);
+  const std::int64_t patches = above.height * above.width;
+  if (!under.defined() || patches == 0 || patches != below.height * below.width) return {};
+  return numbers_of(product[query]
+                        .narrow(0, above.leading, patches)
+                        .matmul(under.narrow(0, below.leading, patches)));
 }
 
 std::vector<report::Plane> AttentionView::planes(std::int64_t layer, std::int64_t head,

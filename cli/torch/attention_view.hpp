@@ -13,6 +13,9 @@ namespace foci::cli {
 
 using Numbers = std::vector<double>;
 
+/// Of a layer: the last one is for those above too.
+measure::Grid grid_at(const std::vector<measure::Grid>& grids, std::int64_t layer);
+
 class AttentionView {
  public:
   /// Runs the pass, which must be of one sample. Throws InvalidArgument where it attends nowhere.
@@ -31,14 +34,18 @@ class AttentionView {
   /// |a| of the queries [first, first + count) over the keys of the same places.
   Numbers square(std::int64_t layer, std::int64_t head, std::int64_t first,
                  std::int64_t count) const;
-  /// One query's rollout up to a layer; empty where maps are not square, or larger than 1,024.
-  Numbers rollout_row(std::int64_t layer, std::int64_t query) const;
+  /// One query's rollout up to a layer, over the tokens of the lowest; empty where maps are not
+  /// square, or larger than 1,024. Where a layer has other tokens than the one below, as a mask
+  /// transformer over an encoder, those on the grid go on and the others begin.
+  Numbers rollout_row(std::int64_t layer, std::int64_t query,
+                      const std::vector<measure::Grid>& grids) const;
   /// The head as its metric sees it, and before it as dot would in the same plane. Keys that the
   /// query does not see are left out; none where it sees none.
   std::vector<report::Plane> planes(std::int64_t layer, std::int64_t head,
                                     std::int64_t query) const;
 
  private:
+  at::Tensor rolled(std::int64_t first, std::int64_t last) const;
   Numbers row_of(const nn::Seen& call, std::int64_t head, std::int64_t query) const;
   std::vector<nn::Seen> calls_;
 };

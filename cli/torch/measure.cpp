@@ -7,15 +7,14 @@
 #include "cli/torch/measure_samples.hpp"
 #include "cli/torch/records.hpp"
 #include "cli/torch/run.hpp"
+#include "cli/write.hpp"
 
 #include <foci/error.hpp>
 
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 namespace foci::cli {
@@ -77,15 +76,10 @@ void add_drift(std::vector<Found>& found) {
 void write_text(const std::string& folder, const std::string& text) {
   std::error_code fault;
   std::filesystem::create_directories(folder, fault);
-  const std::string path = folder + "/measure.json", other = path + ".part";
-  if (!fault) {
-    std::ofstream file(other, std::ios::trunc);
-    file << text << std::flush;
-    if (!file) fault = std::error_code(errno, std::generic_category());
-  }
-  if (!fault) std::filesystem::rename(other, path, fault);
+  const std::string path = folder + "/measure.json";
   if (fault)
     throw FileError(fmt::format("{}: cannot be written: {}", shown(path), fault.message()));
+  write_whole(path, text);
 }
 
 /// Of a run: every number with its error and its own count.

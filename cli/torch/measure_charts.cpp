@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -66,14 +67,17 @@ std::vector<std::string> counted(std::int64_t count) {
 }
 
 std::string layers_svg(const Pictured& of, const measure::Report& report) {
+  double keys = 2;
+  for (const measure::Layer& layer : report.layers) keys = std::max(keys, double(layer.keys));
+  // Colours span what can be, so that those of several models say the same.
   const struct {
     const char* name;
     measure::Value measure::Rows::*value;
     std::optional<double> from, to;
   } kinds[] = {{"concentration S", &measure::Rows::concentration, 0, 1},
-               {"effective keys", &measure::Rows::effective_keys, {}, {}},
-               {"distance", &measure::Rows::distance, {}, {}},
-               {"entropy, nats", &measure::Rows::entropy, {}, {}}};
+               {"effective keys", &measure::Rows::effective_keys, 0, keys},
+               {"distance", &measure::Rows::distance, 0, {}},
+               {"entropy, nats", &measure::Rows::entropy, 0, std::log(keys)}};
   report::GridSheet sheet{.title = of.name + ": attention by layer and head",
                           .about = "Means over queries and samples, a row for each layer."};
   for (const auto& kind : kinds) {

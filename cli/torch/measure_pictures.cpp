@@ -5,6 +5,8 @@
 #include "cli/mechanism.hpp"
 #include "cli/torch/attention_view.hpp"
 #include "cli/torch/measure_charts.hpp"
+#include "cli/torch/measure_heat.hpp"
+#include "cli/write.hpp"
 
 #include <foci/error.hpp>
 
@@ -12,47 +14,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 namespace foci::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// What was asked for, resolved: -1 is left for the mean over heads alone.
-struct Place {
-  std::int64_t layer = 0, head = -1, query = 0;
-  std::string words() const {
-    return fmt::format("layer {}, {}, query {}", layer,
-                       head < 0 ? "mean over heads" : fmt::format("head {}", head), query);
-  }
-};
-
-measure::Grid grid_at(const std::vector<measure::Grid>& grids, std::int64_t layer) {
-  if (grids.empty()) return {};
-  return grids[std::min(std::size_t(layer), grids.size() - 1)];
-}
-
-Place place_of(const PictureWish& wish, const Pictured& of, const AttentionView& view) {
-  const auto among = [](const char* what, std::int64_t number, std::int64_t count) {
-    if (number < count) return;
-    throw InvalidArgument(
-        fmt::format("--{} {} is none of {}; they count from 0", what, number, count));
-  };
-  Place place;
-  place.layer = wish.layer < 0 ? view.layers() - 1 : wish.layer;
-  among("in-layer", place.layer, view.layers());
-  place.head = wish.head;
-  among("head", place.head, view.heads(place.layer));
-  const measure::Grid grid = grid_at(of.grids, place.layer);
-  const std::int64_t count = view.queries(place.layer);
-  const std::int64_t usual = grid.height == 0   ? count - 1
-                             : grid.leading > 0 ? 0
-                                                : grid.height / 2 * grid.width + grid.width / 2;
-  place.query = wish.query < 0 ? usual : wish.query;
-  among("query", place.query, count);
-  return place;
-}
 
 /// Writes files of one folder and remembers them.
 class Folder {
@@ -65,14 +31,7 @@ class Folder {
   }
   /// Nothing of an empty text.
   void text(const std::string& name, const std::string& text) {
-    if (text.empty()) return;
-    const std::string path = named(name);
-    std::ofstream file(path + ".part", std::ios::binary);
-    file << text;
-    file.close();
-    std::error_code fault;
-    if (file) fs::rename(path + ".part", path, fault);
-    if (!file || fault) throw FileError(path + ": cannot be written");
+    if (!text.empty()) write_whole(named(name), text);
   }
   void png(const std::string& name, const data::Image& image) {
     data::write_png(named(name), image);
@@ -87,68 +46,49 @@ class Folder {
   std::string path_;
 };
 
-/// The weights of those keys that stand on the grid.
-report::Heat heat_of(std::string name, const Numbers& row, const measure::Grid& grid) {
-  const auto first = row.begin() + grid.leading;
-  return {.name = std::move(name),
-          .rows = int(grid.height),
-          .columns = int(grid.width),
-          .weights = {first, first + grid.height * grid.width}};
+void write_sheet(Folder& folder, const std::string& name, const report::HeatSheet& sheet) {
+  if (sheet.rows.empty()) return;
+  folder.text(name + ".svg", report::draw(sheet));
+  folder.png(name + ".png", report::paint(sheet));
 }
 
-bool on_grid(const measure::Grid& grid, std::int64_t keys) {
-  return grid.height > 0 && grid.leading + grid.height * grid.width <= keys;
+Json json_of(const std::vector<report::Heat>& heats) {
+  Json all = Json::array();
+  for (const report::Heat& heat : heats)
+    all.push_back({{"name", heat.name}, {"weights", heat.weights}});
+  return all;
 }
 
-std::optional<report::Cell> cell_of(const measure::Grid& grid, std::int64_t query) {
-  const std::int64_t patch = query - grid.leading;
-  if (patch < 0 || patch >= grid.height * grid.width) return {};
-  return report::Cell{int(patch / grid.width), int(patch % grid.width)};
-}
+/// What the strips of several subjects are made of.
+struct Beside {
+  report::HeatRow heat;
+  std::vector<report::HeatRow> classes;
+  std::vector<report::Plane> planes;
+};
 
 void write_heat(Folder& folder, const Pictured& of, const AttentionView& view, const Place& place,
-                Json& told) {
-  const measure::Grid grid = grid_at(of.grids, place.layer);
-  if (!of.image || !on_grid(grid, view.keys(place.layer))) return;
-  report::HeatRow row{.name = of.sample, .image = *of.image, .query = cell_of(grid, place.query)};
-  const std::string metric = view.metric(place.layer);
-  if (metric != "dot")
-    row.heats.push_back(
-        heat_of("under dot", view.plain_row(place.layer, place.head, place.query), grid));
-  row.heats.push_back(heat_of(metric, view.row(place.layer, place.head, place.query), grid));
-  const Numbers rolled = view.rollout_row(place.layer, place.query);
-  if (!rolled.empty()) row.heats.push_back(heat_of("rollout", rolled, grid));
-  Json heats = Json::array();
-  for (const report::Heat& heat : row.heats)
-    heats.push_back({{"name", heat.name}, {"weights", heat.weights}});
-  told["heat"] = {{"rows", grid.height}, {"columns", grid.width}, {"heats", heats}};
+                Json& told, Beside& beside) {
+  const report::HeatSheet one = query_sheet(of, view, place);
+  if (one.rows.empty()) return;
+  const report::HeatRow& row = one.rows[0];
+  told["heat"] = {{"rows", row.heats[0].rows},
+                  {"columns", row.heats[0].columns},
+                  {"heats", json_of(row.heats)}};
   if (row.query) told["heat"]["query"] = {row.query->row, row.query->column};
   told["image"] = {{"height", of.image->height},
                    {"width", of.image->width},
                    {"channels", of.image->channels},
                    {"pixels", of.image->pixels}};
-  report::HeatSheet sheet{.title = of.name + ": " + place.words(),
-                          .about = "Attention weights over the image.",
-                          .rows = {row},
-                          .range = report::Range::own};
-  folder.text("heat.svg", report::draw(sheet));
-  folder.png("heat.png", report::paint(sheet));
-  report::HeatSheet heads{.title = of.name + ": all heads, query " + std::to_string(place.query),
-                          .overlay = report::Overlay::patches,
-                          .range = report::Range::own,
-                          .side = 96};
-  for (std::int64_t layer = 0; layer < view.layers(); ++layer) {
-    const measure::Grid own = grid_at(of.grids, layer);
-    if (!on_grid(own, view.keys(layer)) || place.query >= view.queries(layer)) continue;
-    report::HeatRow all{.name = fmt::format("layer {}", layer),
-                        .image = *of.image,
-                        .query = cell_of(own, place.query)};
-    for (std::int64_t head = 0; head < view.heads(layer); ++head)
-      all.heats.push_back(
-          heat_of(fmt::format("head {}", head), view.row(layer, head, place.query), own));
-    heads.rows.push_back(std::move(all));
+  write_sheet(folder, "heat", one);
+  folder.png("heads.png", report::paint(heads_sheet(of, view, place)));
+  const report::HeatSheet classes = classes_sheet(of, view, place);
+  for (const report::HeatRow& of_classes : classes.rows)
+    told["classes"].push_back({{"name", of_classes.name}, {"heats", json_of(of_classes.heats)}});
+  write_sheet(folder, "classes", classes);
+  for (report::HeatRow row : classes.rows) {
+    row.name = of.label + ", " + row.name;
+    beside.classes.push_back(std::move(row));
   }
-  folder.png("heads.png", report::paint(heads));
 }
 
 void write_plane(Folder& folder, const Pictured& of, const AttentionView& view, const Place& place,
@@ -157,8 +97,8 @@ void write_plane(Folder& folder, const Pictured& of, const AttentionView& view, 
   const std::vector<report::Plane> planes = view.planes(place.layer, head, place.query);
   if (planes.empty()) return;
   report::PlaneSheet sheet{
-      .title =
-          fmt::format("{}: layer {}, head {}, query {}", of.name, place.layer, head, place.query),
+      .title = fmt::format("{}: {}", of.name,
+                           Place{place.layer, head, place.query, place.token}.words()),
       .about = "A query, its keys with discs as large as their weights, and curves of one score.",
       .planes = planes};
   folder.text("ellipse.svg", report::draw(sheet));
@@ -215,12 +155,6 @@ void write_tokens(Folder& folder, const Pictured& of, const AttentionView& view,
   folder.text("text.svg", report::draw(sheet));
 }
 
-/// What the strip of several subjects is made of.
-struct Beside {
-  report::HeatRow heat;
-  std::vector<report::Plane> planes;
-};
-
 void write_one(Folder& folder, const PictureWish& wish, const Pictured& of,
                const measure::Report& report, Beside& beside) {
   const AttentionView view(of.pass);
@@ -230,22 +164,21 @@ void write_one(Folder& folder, const PictureWish& wish, const Pictured& of,
             {"planes", Json::array()}};
   folder.text("layers.svg", layers_svg(of, report));
   folder.text("collapse.svg", collapse_svg(of, report));
-  write_heat(folder, of, view, place, told);
+  write_heat(folder, of, view, place, told, beside);
   write_plane(folder, of, view, place, told);
   write_tokens(folder, of, view, place);
   folder.text("pictures.json", told.dump(1) + "\n");
-  const measure::Grid grid = grid_at(of.grids, place.layer);
   auto planes = view.planes(place.layer, std::max<std::int64_t>(0, place.head), place.query);
   if (!planes.empty()) {
     planes.back().name = of.label;
     beside.planes.push_back(std::move(planes.back()));
   }
-  if (!of.image || !on_grid(grid, view.keys(place.layer))) return;
+  if (!on_image(of, view, place.layer)) return;
   beside.heat.name = fmt::format("{}, {}", of.sample, place.words());
   beside.heat.image = *of.image;
-  beside.heat.query = cell_of(grid, place.query);
-  beside.heat.heats.push_back(
-      heat_of(of.label, view.row(place.layer, place.head, place.query), grid));
+  beside.heat.query = cell_of(grid_at(of.grids, place.layer), place.query);
+  beside.heat.query_name = place.token;
+  beside.heat.heats.push_back(one_heat(of.label, of, view, place));
 }
 
 }  // namespace
@@ -268,13 +201,17 @@ std::vector<std::string> write_pictures(const PictureWish& wish, const std::vect
                                                 .planes = beside.planes}));
   }
   if (beside.heat.heats.size() == all.size()) {
-    const report::HeatSheet sheet{.title = "Weights of each",
-                                  .about = "Attention weights over one image, a model a panel.",
-                                  .rows = {beside.heat},
-                                  .range = report::Range::own};
-    folder.text("heat.svg", report::draw(sheet));
-    folder.png("heat.png", report::paint(sheet));
+    write_sheet(folder, "heat",
+                {.title = "Weights of each",
+                 .about = "Attention weights over one image, a model a panel.",
+                 .rows = {beside.heat},
+                 .range = report::Range::own});
   }
+  write_sheet(folder, "classes",
+              {.title = "Class tokens of each",
+               .about = "What the token of each class looks at, a model a row.",
+               .rows = beside.classes,
+               .range = report::Range::own});
   folder.text("collapse.svg", collapse_svg(all, reports));
   folder.text("concentration.svg", concentration_svg(all, reports));
   written.insert(written.end(), folder.written.begin(), folder.written.end());

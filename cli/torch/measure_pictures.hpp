@@ -31,6 +31,10 @@ struct Pictured {
   std::vector<measure::Grid> grids;       ///< as measure::Options has them
   std::optional<data::Image> image = {};  ///< where tokens stand on one
   std::vector<std::string> tokens = {};   ///< of text
+  /// Of a segmenter: whose tokens stand behind the patches in its mask transformer, and which of
+  /// them the sample has, the largest first.
+  std::vector<std::string> classes = {};
+  std::vector<std::int64_t> present = {};
 };
 
 /// Of each one, in a folder of its own where there are several, with strips of them all above

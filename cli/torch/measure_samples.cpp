@@ -49,12 +49,31 @@ std::string described(const Words& words, std::int64_t sample) {
 
 void add_image(Pictured& of, const Measured& what, const Asked& asked, const RunConfig& config,
                std::int64_t sample) {
-  const data::ImageSet set =
-      data::open_images(data_folder(what.words.at("data")), split_of(what.words.at("split")));
+  const data::ImageSet set = images_of(config.data, what.words);
   const auto label = std::size_t(set.label(sample));
   of.sample += label < set.classes().size() ? ", " + set.classes()[label] : "";
   of.image = seen_image(image_training(asked.words, asked.common), facts_in(what.run, config.data),
                         set.image(sample));
+}
+
+/// What the passes see of it, and the classes that are in it.
+void add_window(Pictured& of, const Measured& what, const Asked& asked, const RunConfig& config,
+                std::int64_t sample) {
+  const data::ImageSet set = images_of(config.data, what.words);
+  train::SeenWindow seen = train::seen_window(segment_training(asked.words, asked.common),
+                                              facts_in(what.run, config.data), set, sample);
+  of.image = std::move(seen.image);
+  of.classes = set.classes();
+  std::vector<std::int64_t> pixels(of.classes.size());
+  for (const std::uint8_t label : seen.mask.pixels) {
+    if (label != data::ignored) ++pixels[label];
+  }
+  for (std::size_t c = 0; c < pixels.size(); ++c) {
+    if (pixels[c] > 0) of.present.push_back(std::int64_t(c));
+  }
+  std::stable_sort(of.present.begin(), of.present.end(), [&](std::int64_t a, std::int64_t b) {
+    return pixels[std::size_t(a)] > pixels[std::size_t(b)];
+  });
 }
 
 void add_text(Pictured& of, const Measured& what, const Asked& asked, const RunConfig& config,
@@ -124,6 +143,7 @@ Pictured pictured(const Measured& what, const Common& common, std::int64_t sampl
   if (what.words.at("weighting") != "softmax") of.kind += ", " + what.words.at("weighting");
   of.sample = described(what.words, sample);
   if (config.task == "images") add_image(of, what, asked, config, sample);
+  if (config.task == "segments") add_window(of, what, asked, config, sample);
   if (config.task == "text") add_text(of, what, asked, config, sample);
   if (config.task == "sequences") add_sequence(of, what, asked, config, sample);
   return of;

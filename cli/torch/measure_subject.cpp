@@ -9,9 +9,9 @@
 #include "cli/torch/tasks.hpp"
 
 #include <foci/error.hpp>
+#include <foci/run.hpp>
 #include <foci/safetensors.hpp>
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
@@ -199,7 +199,7 @@ Measured open_model(const Measure& verb) {
 }  // namespace
 
 std::vector<Measured> open_measured(const Measure& verb) {
-  if (verb.common.threads > 0) at::set_num_threads(verb.common.threads);
+  train::use_threads(verb.common.threads);
   const std::string& path = verb.subject;
   if (!fs::exists(path)) throw FileError(fmt::format("{}: no such file or folder", shown(path)));
   if (fs::is_directory(path) && is_folder_of_run(path)) return open_runs(verb);

@@ -26,7 +26,9 @@ struct Axis {
   std::optional<double> from = {}, to = {};
 };
 
-enum class Mark { line, points };
+/// line: joined, in a band; few points have signs. points: signs with bars. joined: signs with bars
+/// on a line. curve: a line alone, as of a formula.
+enum class Mark { line, points, joined, curve };
 
 /// Numbers over x. With low and high a line has a band, and points have bars.
 struct Series {
@@ -43,6 +45,16 @@ struct LineChart {
   double width = 640, height = 400;
 };
 FOCI_API std::string draw(const LineChart& chart);  ///< SVG, as all draw()
+
+/// Line charts side by side, all of one size. Series of one name look alike in all of them and
+/// stand in the legend once; a curve that has the name of points is drawn beside them, thin and
+/// dashed. Charts that have no name in common bear letters, and have a legend each.
+struct ChartSheet {
+  std::string title = {}, about = {};
+  std::vector<LineChart> charts = {};     ///< their width, height and about do not count
+  std::string asides = "in closed form";  ///< what the legend calls curves beside points
+};
+FOCI_API std::string draw(const ChartSheet& sheet);
 
 /// The mean of several runs over x, between its standard deviations; a single run has no band.
 FOCI_API Series mean_of(std::string name, std::vector<double> x,
@@ -99,6 +111,7 @@ struct HeatRow {
   std::string name = {};
   data::Image image = {};
   std::optional<Cell> query = {};  ///< its patch; none: a query that is no patch
+  std::string query_name = {};     ///< what it is called, such as "class token"; usually its patch
   std::vector<Heat> heats = {};    ///< side by side
 };
 enum class Overlay { smooth, patches };
@@ -110,8 +123,13 @@ struct HeatSheet {
   Range range = Range::row;
   int side = 160;  ///< pixels of a picture's longer side
 };
-FOCI_API data::Image paint(const HeatSheet& sheet);  ///< RGB, on white, in capitals
+FOCI_API data::Image paint(const HeatSheet& sheet);  ///< RGB, on white
 FOCI_API std::string draw(const HeatSheet& sheet);   ///< pixels inside, letters outside
+
+/// Images in rows and columns of one size, with names beside and above them; small ones are
+/// enlarged until names fit.
+FOCI_API data::Image named_sheet(const data::Image& sheet, const std::vector<std::string>& rows,
+                                 const std::vector<std::string>& columns);
 
 /// What each token gives to each other one; no number is below 0.
 struct TokenMap {

@@ -209,7 +209,7 @@ Result run(const Covariance& of, const Setting& in) {
     }
     staleness.series.push_back(steps);
   }
-  Chart starts{"average over batches of 32, momentum 0.99", logarithmic("batches seen"), error};
+  Chart starts{"batches of 32, momentum 0.99", logarithmic("batches seen"), error};
   for (std::size_t how = 0; how < begins.size(); ++how) {
     starts.series.push_back(series(begins[how], Vector(looks.begin(), looks.end()), running[how]));
   }

@@ -39,11 +39,11 @@ Ticks logarithmic(double from, double to, Both ends, int most) {
   int last = int(std::ceil(std::log10(to) - 1e-9));
   Ticks ticks{from, to, {}, {}};
   const int every = std::max(1, (last - first + most - 1) / most);
-  const bool fine = last - first <= 2;  // too few powers of ten: 2 and 5 times them too
+  const bool fine = to <= 200 * from;  // too few powers of ten: 2 and 5 times them too
+  if (ends.low == Ends::round)         // 1/2 and 1/5 are such steps as well
+    ticks.from = fine ? 1 / round_step(1 / from) : std::pow(10.0, first);
+  if (ends.high == Ends::round) ticks.to = fine ? round_step(to) : std::pow(10.0, last);
   first = every * int(std::floor(double(first) / every));
-  last = every * int(std::ceil(double(last) / every));
-  if (ends.low == Ends::round) ticks.from = std::pow(10.0, first);
-  if (ends.high == Ends::round) ticks.to = std::pow(10.0, last);
   for (int power = first; power <= last; power += every) {
     for (const double factor : {1.0, 2.0, 5.0}) {
       const double tick = factor * std::pow(10.0, power);
@@ -63,7 +63,7 @@ Ticks linear(double from, double to, Both ends, int most, double least_step) {
     const double room = least_step > 0 ? 1 : from == 0 ? 1 : std::abs(from) / 10;
     from -= room, to += room;
   }
-  const double step = std::max(least_step, round_step((to - from) / most));
+  const double step = std::max(least_step, round_step((to - from) / (most + 0.3)));
   Ticks ticks{from, to, {}, {}};
   const double first = std::floor(from / step + 1e-9), last = std::ceil(to / step - 1e-9);
   if (ends.low == Ends::round) ticks.from = first * step;
@@ -164,31 +164,39 @@ std::string_view dash_of(std::size_t series) {
   return dashes[(series + series / series_colours) % 6];
 }
 
-void draw_mark(Svg& svg, Point at, std::size_t series) {
-  const std::string colour = colour_class(series);
-  const auto corners = [&](int count, double radius, double turn) {
-    std::vector<Point> points;
-    for (int i = 0; i < count; ++i) {
-      const double angle = turn + 2 * 3.14159265358979 * i / count;
-      points.push_back({at.x + radius * std::sin(angle), at.y - radius * std::cos(angle)});
-    }
-    svg.area(points, colour, 1);
-  };
-  switch ((series + series / series_colours) % 6) {
-    case 0:
-      return svg.circle(at, 3.6, colour, 1);
-    case 1:
-      return corners(4, 4.8, 3.14159265358979 / 4);
-    case 2:
-      return corners(3, 5, 0);
-    case 3:
-      return corners(4, 5, 0);
-    case 4:
-      return corners(3, 5, 3.14159265358979);
-    default:
-      return corners(5, 4.6, 0);
-  }
+void draw_marks(Svg& svg, const std::vector<Point>& at, std::size_t series) {
+  constexpr std::string_view outlines[] = {
+      "m0-3.6a3.6 3.6 0 1 0 .01 0z", "m-3.4-3.4h6.8v6.8h-6.8z",
+      "m0-5l4.3 7.5h-8.6z",          "m0-5l5 5-5 5-5-5z",
+      "m0 5l4.3-7.5h-8.6z",          "m0-4.6l4.4 3.2-1.7 5.1h-5.4l-1.7-5.1z"};
+  svg.signs(at, outlines[(series + series / series_colours) % 6], colour_class(series));
 }
+
+namespace {
+
+void draw_sign(Svg& svg, Point at, const Entry& entry) {
+  const std::string colour = colour_class(entry.series);
+  const Point end{at.x + 28, at.y};
+  switch (entry.sign) {
+    case Sign::box:
+      return svg.bar({at.x + 8, at.y - 7}, 14, 13, colour);
+    case Sign::aside:
+      return svg.line(at, end, {faint, 1.6, aside_dash});
+    case Sign::curve:
+      return svg.line(at, end, {colour, 2.2, dash_of(entry.series)});
+    case Sign::line:
+      svg.line(at, end, {colour, 2.2, dash_of(entry.series)});
+      break;
+    case Sign::joined:
+      svg.line(at, end, {colour, 2.2});
+      break;
+    case Sign::point:
+      break;
+  }
+  draw_marks(svg, {{at.x + 14, at.y}}, entry.series);
+}
+
+}  // namespace
 
 double draw_legend(Svg* svg, const std::vector<Entry>& entries, double left, double right,
                    double top) {
@@ -199,14 +207,7 @@ double draw_legend(Svg* svg, const std::vector<Entry>& entries, double left, dou
     const double width = sign + text_width(name, 13);
     if (x > left && x + width > right) x = left, y += row;
     if (svg != nullptr) {
-      const std::string colour = colour_class(entry.series);
-      if (entry.sign == Sign::line)
-        svg->line({x, y - 4}, {x + 28, y - 4}, {colour, 2.2, dash_of(entry.series)});
-      if (entry.sign == Sign::box) {
-        svg->bar({x + 8, y - 11}, 14, 13, colour);
-      } else {
-        draw_mark(*svg, {x + 14, y - 4}, entry.series);
-      }
+      draw_sign(*svg, {x, y - 4}, entry);
       svg->text({x + sign, y}, name);
     }
     x += width + gap;
@@ -214,17 +215,19 @@ double draw_legend(Svg* svg, const std::vector<Entry>& entries, double left, dou
   return entries.empty() ? 0 : y - top + row;
 }
 
-void draw_title(Svg& svg, std::string_view title, double width) {
-  svg.text({16, 27}, shortened(title, width - 32, 15.5),
-           {.size = 15, .more = " font-weight=\"600\""});
+void draw_title(Svg& svg, std::string_view title, double width, double size) {
+  svg.text({16, 27}, shortened(title, width - 32, size + 0.5),
+           {.size = size, .more = " font-weight=\"600\""});
 }
 
 void draw_y_axis(Svg& svg, const Frame& frame, std::string_view name) {
+  std::vector<Point> lefts, rights;
   for (std::size_t i = 0; i < frame.y.at.size(); ++i) {
     const Point p = frame.at(frame.x.from, frame.y.at[i]);
-    svg.line(p, {p.x + frame.width, p.y}, {faint, 0.5});
+    lefts.push_back(p), rights.push_back({p.x + frame.width, p.y});
     svg.text({p.x - 8, p.y + 4.5}, frame.y.names[i], {.anchor = Anchor::end});
   }
+  svg.segments(lefts, rights, {faint, 0.5});
   svg.text({16, frame.corner.y - 14}, shortened(name, frame.corner.x + frame.width - 16, 13));
 }
 

@@ -40,20 +40,22 @@ struct Frame {
   Point at(double px, double py) const;
 };
 
-enum class Sign { line, point, box };
+/// joined: a sign on a line without dashes. curve: a line without signs. aside: of any colour.
+enum class Sign { line, point, box, joined, curve, aside };
 struct Entry {
   std::string name;
   std::size_t series = 0;
   Sign sign = Sign::line;
 };
 std::string_view dash_of(std::size_t series);
+inline constexpr std::string_view aside_dash = "5 4";
 /// A sign of its own for each series.
-void draw_mark(Svg& svg, Point at, std::size_t series);
+void draw_marks(Svg& svg, const std::vector<Point>& at, std::size_t series);
 /// Rows of entries between `left` and `right`; gives back the height they take, and draws nothing
 /// without a picture.
 double draw_legend(Svg* svg, const std::vector<Entry>& entries, double left, double right,
                    double top);
-void draw_title(Svg& svg, std::string_view title, double width);
+void draw_title(Svg& svg, std::string_view title, double width, double size = 15);
 /// The axis of y with its lines and name.
 void draw_y_axis(Svg& svg, const Frame& frame, std::string_view name);
 

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view heat_picture = "heat-maps";
 constexpr Colour black{31, 35, 40}, white{255, 255, 255};
+constexpr double nearly_all = 0.95;  ///< of the patches, in effect: a map with little to tell
 
 void check_row(const HeatSheet& sheet, const HeatRow& row) {
   const data::Image& image = row.image;
@@ -117,12 +118,24 @@ void mark_query(data::Image& picture, const Cell& query, const Heat& grid) {
 
 /// What stands under an image: whose query it is.
 std::string query_words(const HeatRow& row) {
+  if (!row.query_name.empty()) return "query: " + row.query_name;
   if (!row.query) return "query: no patch";
-  return fmt::format("query: {}, {}", row.query->row, row.query->column);
+  return fmt::format("query: patch {}, {}", row.query->row, row.query->column);
+}
+
+/// Lines under a map whose colours tell little because there is little to tell; else none.
+std::vector<std::string> even_words(const Heat& heat) {
+  double sum = 0, squares = 0;
+  for (const double weight : heat.weights) sum += weight, squares += weight * weight;
+  const auto n = double(heat.weights.size());
+  const double effective = squares > 0 ? sum * sum / squares : n;
+  if (n < 4 || sum == 0 || effective < nearly_all * n) return {};
+  return {"nearly uniform:", fmt::format("{:.1f} of {:.0f} patches", effective, n)};
 }
 
 void add_row(HeatLayout& layout, const HeatSheet& sheet, const HeatRow& row) {
   constexpr int gap = 14, name_height = 20, bar_height = 34;
+  int more = 0;  // below the scales
   if (!row.name.empty()) layout.height += 22;
   layout.row_tops.push_back(layout.height - 8);
   double most = 0;
@@ -136,13 +149,15 @@ void add_row(HeatLayout& layout, const HeatSheet& sheet, const HeatRow& row) {
     if (heat) panel.most = sheet.range == Range::row ? most : largest(*heat);
     if (heat) cover(panel.pixels, panel, sheet.overlay);
     if (row.query) mark_query(panel.pixels, *row.query, heat ? *heat : row.heats[0]);
-    const int words =
-        std::max(letters_width(panel.name), heat ? 0 : letters_width(query_words(row)));
+    int words = std::max(letters_width(panel.name), heat ? 0 : letters_width(query_words(row)));
+    if (heat) panel.notes = even_words(*heat);
+    for (const std::string& note : panel.notes) words = std::max(words, letters_width(note));
+    more = std::max(more, int(panel.notes.size()) * heat_line);
     layout.panels.push_back(std::move(panel));
     x += std::max({plain.width, 96, std::min(words, 3 * sheet.side)}) + gap;
   }
   layout.width = std::max(layout.width, x - gap + heat_margin);
-  layout.height += name_height + plain.height + bar_height;
+  layout.height += name_height + plain.height + bar_height + more;
 }
 
 }  // namespace
@@ -162,18 +177,6 @@ HeatLayout heat_layout(const HeatSheet& sheet, int title_height) {
   return layout;
 }
 
-void write_letters(data::Image& image, int y, int x, std::string_view words, const Colour& colour) {
-  for (const std::string_view c : characters(words)) {
-    const int glyph = glyph_of(c.size() == 1 ? c[0] : '\x7f');
-    for (int bit = 0; bit < 15; ++bit) {
-      if ((glyph >> (14 - bit) & 1) == 0) continue;
-      for (int dot = 0; dot < 4; ++dot)
-        put(image, y + bit / 3 * 2 + dot / 2, x + bit % 3 * 2 + dot % 2, colour);
-    }
-    x += glyph_step;
-  }
-}
-
 data::Image paint(const HeatSheet& sheet) {
   const HeatLayout layout = heat_layout(sheet, sheet.title.empty() ? 6 : 32);
   data::Image page(layout.height,
@@ -186,8 +189,7 @@ data::Image paint(const HeatSheet& sheet) {
     const data::Image& pixels = panel.pixels;
     for (int y = 0; y < pixels.height; ++y)
       std::copy_n(pixels.at(y, 0), pixels.width * 3, page.at(panel.y + y, panel.x));
-    const auto letters = std::size_t(3 * sheet.side / glyph_step);
-    write_letters(page, panel.y - 15, panel.x, panel.name.substr(0, letters), black);
+    write_letters(page, panel.y - 15, panel.x, fitting_letters(panel.name, 3 * sheet.side), black);
     const int below = panel.y + pixels.height + 6;
     if (panel.heat == nullptr) {
       write_letters(page, below, panel.x, query_words(*panel.row), black);
@@ -199,6 +201,9 @@ data::Image paint(const HeatSheet& sheet) {
         put(page, below + y, panel.x + x, colour_at(x / (bar - 1.0)));
     }
     const std::string most = short_number(panel.most);
+    for (std::size_t i = 0; i < panel.notes.size(); ++i)
+      write_letters(page, below + heat_bar + 4 + heat_line * (int(i) + 1), panel.x, panel.notes[i],
+                    black);
     write_letters(page, below + heat_bar + 4, panel.x, "0", black);
     write_letters(page, below + heat_bar + 4, panel.x + bar - letters_width(most), most, black);
   }
@@ -224,6 +229,9 @@ std::string draw(const HeatSheet& sheet) {
       continue;
     }
     svg.image({x, below}, bar, heat_bar, scale);
+    for (std::size_t i = 0; i < panel.notes.size(); ++i)
+      svg.text({x, below + heat_bar + 13 + heat_line * (double(i) + 1)}, panel.notes[i],
+               {.size = 11});
     svg.text({x, below + heat_bar + 13}, "0", {.size = 12});
     svg.text({x + bar, below + heat_bar + 13}, short_number(panel.most),
              {.size = 12, .anchor = Anchor::end});

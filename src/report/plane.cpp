@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view plane_picture = "a plane of keys";
 constexpr double side = 280, largest_disc = 20;
+constexpr double most_covered = 0.12;  ///< of a panel, by discs that do not overlap
 
 void check(const PlaneSheet& sheet, const Plane& plane) {
   const std::size_t n = plane.weights.size();
@@ -116,7 +117,21 @@ void draw_curves(Svg& svg, const Plane& plane, const Window& window) {
   }
 }
 
-void draw_plane(Svg& svg, const Plane& plane, Point corner, double most) {
+/// Pixels of area for a weight of 1, the same in all panels: the largest disc is no larger than
+/// largest_disc, and all discs of a panel leave most of it free.
+double disc_area(const PlaneSheet& sheet, double most) {
+  constexpr double pi = 3.14159265358979;
+  if (!(most > 0)) return 0;
+  double area = pi * largest_disc * largest_disc / most;
+  for (const Plane& plane : sheet.planes) {
+    double sum = 0;
+    for (const double weight : plane.weights) sum += weight;
+    if (sum > 0) area = std::min(area, most_covered * side * side / sum);
+  }
+  return area / pi;
+}
+
+void draw_plane(Svg& svg, const Plane& plane, Point corner, double area) {
   svg.text({corner.x, corner.y - 28}, shortened(plane.name, side, 13),
            {.more = " font-weight=\"600\""});
   svg.text({corner.x, corner.y - 9}, shortened(plane.y_name, side, 12), {.size = 12});
@@ -127,9 +142,9 @@ void draw_plane(Svg& svg, const Plane& plane, Point corner, double most) {
   draw_curves(svg, plane, window);
   for (std::size_t j = 0; j < plane.weights.size(); ++j) {
     const Point p = window.at(plane.keys[2 * j], plane.keys[2 * j + 1]);
-    const double radius = most > 0 ? largest_disc * std::sqrt(plane.weights[j] / most) : 0;
-    if (radius >= 0.3) svg.circle(p, radius, "foci-1", 0.35, 0.8);
-    svg.circle(p, 1.5, ink, 1);
+    const double radius = std::sqrt(area * plane.weights[j]);
+    if (radius >= 0.3) svg.circle(p, radius, "foci-1", 0.18, 0.8);
+    svg.circle(p, std::min(1.5, std::max(0.8, radius / 3)), ink, 1);
   }
   const Point q = window.at(plane.query[0], plane.query[1]);
   svg.line({q.x - 7, q.y - 7}, {q.x + 7, q.y + 7}, {ink, 2.6});
@@ -170,12 +185,13 @@ std::string draw(const PlaneSheet& sheet) {
   const double top = (sheet.title.empty() ? 8 : 40) + 42, step = side + 26, line = side + 78;
   const double bottom = top + line * double(lines - 1) + side, wide = step * double(across) - 26;
   const std::vector<std::string> below = caption_of(wide, most);
+  const double area = disc_area(sheet, most);
   const double width = std::max(32 + wide, text_width(sheet.title, 15.5) + 32);
   Svg svg(width, bottom + 40 + 16 * double(below.size()), sheet.title, sheet.about);
   draw_title(svg, sheet.title, width);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t row = i / across, column = i % across;
-    draw_plane(svg, sheet.planes[i], {16 + step * double(column), top + line * double(row)}, most);
+    draw_plane(svg, sheet.planes[i], {16 + step * double(column), top + line * double(row)}, area);
   }
   for (std::size_t i = 0; i < below.size(); ++i)
     svg.text({16, bottom + 42 + 16 * double(i)}, below[i], {.size = 11});

@@ -11,11 +11,12 @@
 namespace foci::report {
 namespace {
 
-/// Okabe and Ito's colours: those that stand out from white, and those that do from black.
+/// Okabe and Ito's colours, those that stand out from white and those that do from black, and a
+/// violet.
 constexpr std::string_view light[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                      "#e69f00", "#56b4e9", "#1f2328"};
+                                      "#e69f00", "#56b4e9", "#1f2328", "#8250df"};
 constexpr std::string_view dark[] = {"#56b4e9", "#e69f00", "#009e73", "#cc79a7",
-                                     "#d55e00", "#f0e442", "#e6edf3"};
+                                     "#d55e00", "#f0e442", "#e6edf3", "#a371f7"};
 
 std::string rules(std::string_view paper, std::string_view edge, std::string_view ink_colour,
                   std::string_view faint_colour, std::span<const std::string_view> series) {
@@ -170,7 +171,8 @@ std::string colour_class(std::size_t series) {
 Svg::Svg(double width, double height, std::string_view title, std::string_view about) {
   body_ = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
-      "height=\"{1}\" role=\"img\" font-family=\"system-ui, 'DejaVu Sans', sans-serif\" "
+      "height=\"{1}\" role=\"img\" class=\"foci-ink\" fill=\"currentColor\" "
+      "font-family=\"system-ui, 'DejaVu Sans', sans-serif\" "
       "font-size=\"13\">\n<title>{2}</title>\n<desc>{3}</desc>\n",
       number(width), number(height), escaped(title), escaped(about));
   body_ += fmt::format("<style>{}@media(prefers-color-scheme:dark){{{}}}</style>\n",
@@ -189,6 +191,24 @@ void Svg::line(Point a, Point b, const Pen& pen) {
 void Svg::path(const std::vector<Point>& points, const Pen& pen) {
   body_ += fmt::format("<path d=\"{}\" fill=\"none\" stroke-linejoin=\"round\" {}/>\n",
                        steps_of(points), stroke_of(pen));
+}
+
+void Svg::signs(const std::vector<Point>& at, std::string_view outline, std::string_view colour) {
+  std::string steps;
+  for (const Point& p : at) steps += fmt::format("M{} {}{}", number(p.x), number(p.y), outline);
+  body_ += fmt::format("<path d=\"{}\" fill{}/>\n", steps, paint_of(colour));
+}
+
+void Svg::segments(const std::vector<Point>& from, const std::vector<Point>& to, const Pen& pen) {
+  std::string steps;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const Point &a = from[i], &b = to[i];
+    steps += fmt::format("M{} {}", number(a.x), number(a.y));
+    steps += a.x == b.x   ? "V" + number(b.y)
+             : a.y == b.y ? "H" + number(b.x)
+                          : fmt::format("L{} {}", number(b.x), number(b.y));
+  }
+  if (!from.empty()) body_ += fmt::format("<path d=\"{}\" {}/>\n", steps, stroke_of(pen));
 }
 
 void Svg::area(const std::vector<Point>& points, std::string_view colour, double opacity) {
@@ -217,10 +237,11 @@ void Svg::circle(Point at, double radius, std::string_view colour, double opacit
 
 void Svg::text(Point at, std::string_view words, const Lettering& how) {
   constexpr std::string_view anchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
-  body_ += fmt::format("<text x=\"{}\" y=\"{}\"{}{}{} fill{}>{}</text>\n", number(at.x),
-                       number(at.y), anchors[int(how.anchor)],
+  body_ += fmt::format("<text x=\"{}\" y=\"{}\"{}{}{}{}>{}</text>\n", number(at.x), number(at.y),
+                       anchors[int(how.anchor)],
                        how.size == 13 ? "" : fmt::format(" font-size=\"{}\"", number(how.size)),
-                       how.more, paint_of(how.colour), escaped(words));
+                       how.more, how.colour == ink ? "" : " fill" + paint_of(how.colour),
+                       escaped(words));
 }
 
 void Svg::note(Point corner, double width, double height, std::string_view words) {

@@ -29,7 +29,7 @@ std::vector<std::string_view> characters(std::string_view text);
 std::string hex(const Colour& colour);
 std::string base64(std::span<const std::byte> bytes);
 
-inline constexpr int series_colours = 7;
+inline constexpr int series_colours = 8;
 inline constexpr std::string_view ink = "foci-ink", faint = "foci-faint";
 std::string colour_class(std::size_t series);
 
@@ -52,6 +52,10 @@ class Svg {
 
   void line(Point a, Point b, const Pen& pen);
   void path(const std::vector<Point>& points, const Pen& pen);
+  /// The same outline, in relative path commands, around each of some points.
+  void signs(const std::vector<Point>& at, std::string_view outline, std::string_view colour);
+  /// One by one, from a point to another.
+  void segments(const std::vector<Point>& from, const std::vector<Point>& to, const Pen& pen);
   /// A closed area; `opacity` from 0 to 1.
   void area(const std::vector<Point>& points, std::string_view colour, double opacity);
   void bar(Point corner, double width, double height, std::string_view colour, double opacity = 1);

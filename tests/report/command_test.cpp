@@ -100,6 +100,70 @@ TEST(MeasurePictures, EveryFlagChangesThem) {
     EXPECT_NE(told(more), usual) << more[0];
 }
 
+/// Of made streets: one block below, and a mask transformer over the same patches.
+const std::string& segmenter() {
+  static const std::string run = [] {
+    const std::string streets = folder().file("streets"), path = folder().file("pictured-streets");
+    EXPECT_EQ(call({"data", "make", "streets", "--out", streets, "--count", "10"}).status, 0);
+    const Ran ran = call({"train",     "segments", "--data",  streets,    "--run",
+                          path,        "--image",  "24",      "--patch",  "6",
+                          "--dim",     "16",       "--depth", "1",        "--heads",
+                          "2",         "--batch",  "2",       "--steps",  "2",
+                          "--threads", "1",        "--quiet", "--metric", "key-covariance"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return path;
+  }();
+  return run;
+}
+
+TEST(MeasurePictures, OfASegmenter) {
+  const auto names = drawn(call(measure(segmenter(), "of-streets")), "of-streets");
+  EXPECT_EQ(names, (std::set<std::string>{"layers.svg", "collapse.svg", "heat.svg", "heat.png",
+                                          "heads.png", "classes.svg", "classes.png", "ellipse.svg",
+                                          "pictures.json"}));
+  const auto json = nlohmann::json::parse(read(folder().file("of-streets/pictures.json")));
+  EXPECT_EQ(json.at("image").at("pixels").size(), 24u * 24 * 3) << "what the pass saw";
+  EXPECT_EQ(json.at("layer"), 0) << "the encoder's top one";
+  EXPECT_EQ(json.at("metric"), "key-covariance");
+  EXPECT_EQ(json.at("heat").at("query"), (std::vector<int>{2, 2}));
+  const auto& heats = json.at("heat").at("heats");
+  ASSERT_EQ(heats.size(), 3u);
+  EXPECT_EQ(heats[2].at("name"), "rollout");
+  for (const auto& heat : heats) EXPECT_EQ(heat.at("weights").size(), 16u);
+  EXPECT_NE(heats[0].at("weights"), heats[1].at("weights")) << "dot beside the metric";
+  EXPECT_GT(sum(heats[2].at("weights")), 0.5);
+  EXPECT_LT(sum(heats[2].at("weights")), 1) << "class tokens of both halves have some";
+  const auto& classes = json.at("classes");
+  ASSERT_GE(classes.size(), 1u);
+  EXPECT_EQ(classes[0].at("name"), "dot") << "the mask transformer's own";
+  for (const auto& heat : classes[0].at("heats")) EXPECT_EQ(heat.at("weights").size(), 16u);
+}
+
+/// The token of a class stands behind the patches of the mask transformer.
+TEST(MeasurePictures, OfAClassOfASegmenter) {
+  const Ran ran =
+      call(measure(segmenter(), "of-class",
+                   {"--in-layer", "2", "--query", "17", "--head", "1", "--beside", segmenter()}));
+  const auto names = drawn(ran, "of-class");
+  EXPECT_TRUE(names.contains("classes.svg") && names.contains("1/classes.png"));
+  EXPECT_NE(read(folder().file("of-class/0/heat.svg")).find("query 17 (class building)"),
+            std::string::npos);
+  const auto json = nlohmann::json::parse(read(folder().file("of-class/0/pictures.json")));
+  EXPECT_FALSE(json.at("heat").contains("query")) << "no patch";
+  const auto& heats = json.at("heat").at("heats");
+  ASSERT_EQ(heats.size(), 2u);
+  EXPECT_EQ(heats[1].at("name"), "rollout") << "through the mask transformer into the encoder";
+  EXPECT_GT(sum(heats[1].at("weights")), 0.1);
+  EXPECT_LT(sum(heats[1].at("weights")), 0.9) << "the token itself begins above the encoder";
+  bool found = false;
+  for (const auto& heat : json.at("classes").at(0).at("heats")) {
+    if (heat.at("name") != "building") continue;
+    found = true;
+    EXPECT_EQ(heat.at("weights"), heats[0].at("weights"));
+  }
+  EXPECT_TRUE(found) << "every street has buildings";
+}
+
 TEST(MeasurePictures, OfSeveralRuns) {
   const Ran ran = call(measure(run_of("key-covariance"), "several",
                                {"--beside", run_of("layer-change"), "--query", "1"}));

@@ -31,6 +31,43 @@ TEST(Grids, WriteEveryNumber) {
             "grids, '': colours of a from 2 to 1");
 }
 
+/// The colours of cells, by their numbers.
+std::vector<int> lightness_of(const std::vector<double>& values, std::optional<double> from = {},
+                              std::optional<double> to = {}) {
+  GridSheet sheet{.grids = {{.name = "S", .rows = {"0"}, .values = values}}};
+  for (std::size_t i = 0; i < values.size(); ++i)
+    sheet.grids[0].columns.push_back(std::to_string(i));
+  sheet.grids[0].from = from, sheet.grids[0].to = to;
+  const std::string svg = drawn(sheet), mark = "\" fill=\"#";
+  std::vector<int> light;
+  for (std::size_t at = svg.find(mark, svg.find("<rect", svg.find("<rect") + 1)); at != svg.npos;
+       at = svg.find(mark, at + 1)) {
+    if (svg.rfind('<', at) != svg.rfind("<rect", at)) continue;  // letters
+    light.push_back(std::stoi(svg.substr(at + mark.size() + 2, 2), nullptr, 16));
+  }
+  EXPECT_EQ(light.size(), values.size());
+  return light;
+}
+
+TEST(Grids, ColoursOfNearlyOneNumberAreNearlyOne) {
+  const auto wide = lightness_of({1, 2, 3}), narrow = lightness_of({64.98, 64.99, 65.00});
+  EXPECT_GT(std::abs(wide[2] - wide[0]), 150);
+  EXPECT_LT(std::abs(narrow[2] - narrow[0]), 10);
+  const auto top = lightness_of({64, 65}, 0, 65), alone = lightness_of({4.17, 4.17}, 0);
+  EXPECT_LT(std::abs(top[1] - top[0]), 10);
+  EXPECT_GT(alone[0], 200) << "the most there is";
+}
+
+TEST(Grids, SayWhichColourIsWhichNumber) {
+  const std::string svg = drawn(GridSheet{.grids = {{"S", {"0"}, {"0"}, {3}, 0, 17}}});
+  EXPECT_EQ(count(svg, "<image"), 1u);
+  EXPECT_NE(svg.find(">0</text>"), svg.npos) << svg;
+  EXPECT_NE(svg.find(">17.0</text>"), svg.npos) << svg;
+  EXPECT_EQ(count(drawn(GridSheet{.grids = {{"S", {"0"}, {"0"}, {3}}, {"T", {"0"}, {"0"}, {3}}}}),
+                  "<image"),
+            2u);
+}
+
 TEST(Tokens, AreNamedWhateverTheyAre) {
   TokenMap map{.title = "m",
                .keys = {" the", "\n", "", "<b>&", "\xff", "日本", std::string(300, 'x')}};
@@ -98,6 +135,18 @@ TEST(Planes, HaveDiscsWhoseAreaIsTheWeight) {
   for (const double weight : {0.4, 0.3, 0.2, 0.1})
     EXPECT_EQ(count(svg, "r=\"" + number(20 * std::sqrt(weight / 0.4)) + "\""), 1u) << weight;
   EXPECT_EQ(count(svg, "fill=\"none\" stroke-linejoin"), 3u) << "quartiles";
+}
+
+TEST(Planes, DiscsLeaveMostOfThePanelFree) {
+  Plane many = plane();
+  many.keys.clear(), many.weights.assign(65, 1.0 / 65);
+  for (int i = 0; i < 65; ++i) many.keys.insert(many.keys.end(), {double(i % 8), double(i / 8)});
+  const std::string svg = drawn(PlaneSheet{.planes = {many}});
+  const double radius = 280 * std::sqrt(0.12 / std::acos(-1.0));  // of a weight of 1
+  EXPECT_EQ(count(svg, "r=\"" + number(radius / std::sqrt(65)) + "\""), 65u);
+  const std::string two = drawn(PlaneSheet{.planes = {many, plane()}});
+  EXPECT_EQ(count(two, "r=\"" + number(20 * std::sqrt(0.4 / 0.4)) + "\""), 1u);
+  EXPECT_EQ(count(two, "r=\"" + number(20 / std::sqrt(0.4 * 65)) + "\""), 65u) << "one scale";
 }
 
 TEST(Planes, CurvesAreThoseOfTheMetric) {
@@ -207,6 +256,35 @@ TEST(Heads, RefuseWhatDoesNotFit) {
             "a head, '': a metric of 3 numbers; needs none, 2 or 4");
   EXPECT_EQ(message({.D = 2, .query = bad, .keys = two, .weights = one}),
             "a head, '': number 1 of the query is nan, needs a finite one");
+}
+
+TEST(Sheets, HaveNamesBesideAndAbove) {
+  data::Image sheet(2 * 30, 3 * 30, 1);  // two rows, three columns, each its own grey
+  for (int y = 0; y < sheet.height; ++y) {
+    for (int x = 0; x < sheet.width; ++x)
+      *sheet.at(y, x) = std::uint8_t(100 + 10 * (y / 30) + x / 30);
+  }
+  const auto pixels = [](const data::Image& page, int grey) {
+    std::size_t found = 0;
+    for (int y = 0; y < page.height; ++y) {
+      for (int x = 0; x < page.width; ++x)
+        found += page.at(y, x)[0] == grey && page.at(y, x)[1] == grey;
+    }
+    return found;
+  };
+  const data::Image page = named_sheet(sheet, {"fog", "blur"}, {"a", "b", "c"});
+  EXPECT_EQ(page.channels, 3);
+  for (const int grey : {100, 101, 102, 110, 111, 112}) EXPECT_EQ(pixels(page, grey), 900u) << grey;
+  EXPECT_NE(page, named_sheet(sheet, {"fog", "noise"}, {"a", "b", "c"}));
+  EXPECT_NE(page, named_sheet(sheet, {"fog", "blur"}, {"a", "b", "d"}));
+  const data::Image large = named_sheet(sheet, {"fog", "blur"}, {"severity 1", "b", "c"});
+  EXPECT_EQ(pixels(large, 111), 9 * 900u) << "larger, for the name above";
+  const auto refused_sheet = [&](const std::vector<std::string>& rows) {
+    return thrown<InvalidArgument>([&] { named_sheet(sheet, rows, {"a", "b", "c"}); });
+  };
+  EXPECT_EQ(refused_sheet({}), "a sheet of images, '': rows or columns have no names");
+  EXPECT_EQ(refused_sheet(std::vector<std::string>(7)),
+            "a sheet of images, '': 60 by 90 pixels of 1 channels are no 7 rows and 3 columns");
 }
 
 }  // namespace

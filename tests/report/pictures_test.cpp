@@ -6,9 +6,19 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 namespace foci::report {
 namespace {
+
+/// The first series' sign, and how bars begin to be written.
+const std::string dot_sign = "m0-3.6a3.6 3.6 0 1 0 .01 0z", bar = "stroke-width=\"1.5\"";
+
+/// Strokes of the first path that is drawn so.
+std::size_t moves(const std::string& svg, const std::string& pen) {
+  const std::size_t end = svg.find(pen), begin = svg.rfind("<path", end);
+  return end == svg.npos ? 0 : count(svg.substr(begin, end - begin), "M");
+}
 
 LineChart line_chart() {
   return {.title = "collapse <by> layer",
@@ -29,7 +39,7 @@ TEST(WellFormed, FaultsAreFound) {
 TEST(LineCharts, DrawEveryPointBandAndName) {
   const std::string svg = drawn(line_chart());
   EXPECT_EQ(count(svg, "fill-opacity=\"0.2\""), 1u) << "one band";
-  EXPECT_EQ(count(svg, "<circle"), 3u + 1) << "dot's points and its sign in the legend";
+  EXPECT_EQ(count(svg, dot_sign), 3u + 1) << "dot's points and its sign in the legend";
   EXPECT_NE(svg.find(">dot</text>"), svg.npos);
   EXPECT_NE(svg.find(">flat</text>"), svg.npos);
   EXPECT_NE(svg.find("collapse &lt;by&gt; layer"), svg.npos);
@@ -39,14 +49,69 @@ TEST(LineCharts, DrawEveryPointBandAndName) {
 TEST(LineCharts, PointsHaveBars) {
   LineChart chart = line_chart();
   const std::size_t lines = count(draw(chart), "<line");
+  EXPECT_EQ(count(draw(chart), bar), 0u);
   chart.series[0].mark = Mark::points;
-  EXPECT_EQ(count(drawn(chart), "<line"), lines - 1 + 9) << "no sign in the legend, three bars";
+  EXPECT_EQ(count(drawn(chart), "<line"), lines - 1) << "no line in the legend";
+  EXPECT_EQ(count(drawn(chart), bar), 1u);
+  EXPECT_EQ(moves(drawn(chart), bar), 9u) << "three bars with two caps each";
+  chart.series[0].mark = Mark::joined;
+  EXPECT_EQ(moves(drawn(chart), bar), 3u) << "no caps, a line joins them";
+  EXPECT_EQ(count(drawn(chart), dot_sign), 3u + 1);
+  EXPECT_EQ(count(drawn(chart), "stroke-width=\"2.2\" stroke=\"currentColor\" class=\"foci-0\""),
+            2u)
+      << "the line and its sign";
+}
+
+TEST(LineCharts, ACurveIsALineAlone) {
+  LineChart chart = line_chart();
+  for (Series& series : chart.series) series.low = series.high = {}, series.mark = Mark::curve;
+  EXPECT_EQ(count(drawn(chart), dot_sign), 0u);
+  EXPECT_EQ(count(drawn(chart), "stroke-dasharray=\"8 4\""), 2u) << "told by its dashes";
+}
+
+/// What a chart of the sheet measured, and the formula beside it.
+ChartSheet chart_sheet() {
+  ChartSheet sheet{.title = "two", .about = "of them", .charts = {line_chart(), line_chart()}};
+  sheet.charts[0].series[1].mark = Mark::joined;
+  sheet.charts[1].series = {{"flat", {0, 1}, {0.2, 0.3}, {}, {}, Mark::curve},
+                            {"a bound", {0, 1}, {1, 1}, {}, {}, Mark::curve}};
+  return sheet;
+}
+
+TEST(ChartSheets, OneNameHasOneLookAndOnePlaceInTheLegend) {
+  const std::string svg = drawn(chart_sheet());
+  for (const char* name : {">dot<", ">flat<", ">a bound<", ">in closed form<"})
+    EXPECT_EQ(count(svg, name), 1u) << name;
+  EXPECT_EQ(count(svg, ">cosine<"), 2u);
+  EXPECT_EQ(count(svg, "stroke-dasharray=\"5 4\" stroke=\"currentColor\" class=\"foci-1\""), 1u)
+      << "flat's formula, in flat's colour";
+  EXPECT_EQ(count(svg, "class=\"foci-2\""), 2u) << "the bound and its sign";
+  EXPECT_EQ(count(svg, ">a · "), 0u) << "no letters where the legend is of all";
+}
+
+TEST(ChartSheets, StrangersHaveLettersAndLegendsOfTheirOwn) {
+  ChartSheet sheet = chart_sheet();
+  sheet.charts.push_back(line_chart());
+  for (Series& series : sheet.charts[2].series) series.name += " of another";
+  const std::string svg = drawn(sheet);
+  for (const char* name : {">ab<", ">c<", ">c · collapse &lt;by&gt; layer<", ">dot of another<"})
+    EXPECT_EQ(count(svg, name), 1u) << name;
+}
+
+TEST(ChartSheets, TakeAnyNumberOfChartsAndRefuseNone) {
+  for (const std::size_t charts : {1, 3, 4, 7}) {
+    const ChartSheet sheet{.charts = std::vector<LineChart>(charts, line_chart())};
+    EXPECT_EQ(count(drawn(sheet), ">cosine<"), charts);
+  }
+  EXPECT_EQ(refused(ChartSheet{.title = "t"}), "a sheet of charts, 't': no charts");
+  EXPECT_EQ(refused(ChartSheet{.charts = {{.title = "inside"}}}),
+            "a line chart, 'inside': no series");
 }
 
 TEST(LineCharts, ALargerNumberIsHigher) {
   const std::string svg =
       drawn(LineChart{.x = {"x"}, .y = {"y"}, .series = {{"", {0, 1}, {1, 2}}}});
-  const auto first = svg.find("<path d=\"M");
+  const auto first = svg.rfind("<path", svg.find("stroke-linejoin"));
   double x0 = 0, y0 = 0, x1 = 0, y1 = 0;
   ASSERT_EQ(std::sscanf(svg.c_str() + first, "<path d=\"M%lf %lfL%lf %lf", &x0, &y0, &x1, &y1), 4);
   EXPECT_LT(x0, x1);
@@ -227,8 +292,45 @@ TEST(HeatMaps, TheQueryIsMarked) {
   const data::Image marked = paint(heat_sheet()), plain = paint(without);
   ASSERT_EQ(marked.width, plain.width);
   EXPECT_NE(marked, plain);
-  EXPECT_NE(drawn(heat_sheet()).find("query: 0, 1"), std::string::npos);
+  EXPECT_NE(drawn(heat_sheet()).find("query: patch 0, 1"), std::string::npos);
   EXPECT_NE(drawn(without).find("query: no patch"), std::string::npos);
+  without.rows[0].query_name = "class token";
+  EXPECT_NE(drawn(without).find("query: class token"), std::string::npos);
+}
+
+TEST(HeatMaps, ThatAreNearlyUniformSaySo) {
+  HeatSheet sheet = heat_sheet();
+  EXPECT_EQ(drawn(sheet).find("nearly uniform"), std::string::npos);
+  const int height = paint(sheet).height;
+  sheet.rows[0].heats[0].weights = {0.24, 0.25, 0.25, 0.26};
+  const std::string svg = drawn(sheet);
+  EXPECT_EQ(count(svg, ">nearly uniform:</text>"), 1u);
+  EXPECT_EQ(count(svg, ">4.0 of 4 patches</text>"), 1u);
+  EXPECT_EQ(paint(sheet).height, height + 28) << "two lines";
+  sheet.rows[0].heats[0].weights = {0, 0, 0, 0};
+  EXPECT_EQ(drawn(sheet).find("nearly uniform"), std::string::npos);
+}
+
+/// Of the letters of a title: which pixels are dark.
+std::string dark(const std::string& title) {
+  HeatSheet sheet = heat_sheet();
+  sheet.title = title;
+  const data::Image page = paint(sheet);
+  std::string bits;
+  for (int y = 10; y < 28; ++y) {
+    for (int x = 0; x < 300 && x < page.width; ++x) bits += page.at(y, x)[0] < 128 ? '#' : '.';
+  }
+  return bits;
+}
+
+TEST(HeatMaps, EveryLetterLooksLikeNoOther) {
+  std::set<std::string> seen;
+  for (char c = '!'; c <= '~'; ++c) {
+    const std::string looks = dark(std::string(1, c));
+    EXPECT_NE(looks.find('#'), looks.npos) << c;
+    EXPECT_TRUE(seen.insert(looks).second) << c;
+  }
+  EXPECT_EQ(dark("\xc3\xa9"), dark("\xc3\xb6")) << "a box";
 }
 
 TEST(HeatMaps, SvgHasThePixelsInside) {

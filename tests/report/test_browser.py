@@ -131,7 +131,7 @@ def pages(tmp_path_factory):
     """Pages as files, as `foci serve` hands them out to keep."""
     folder = tmp_path_factory.mktemp("pages")
     kinds = {"done": [], "running": ["--state", "running"], "failed": ["--state", "failed"],
-             "one": ["--seeds", "1"]}
+             "stopped": ["--state", "stopped"], "one": ["--seeds", "1"]}
     with serving(folder) as server:
         for name, words in kinds.items():
             make_results(folder / "results.json", *words)
@@ -196,7 +196,48 @@ def test_it_fits_and_has_its_colours(browser, pages, width, colours):
     assert browser.complaints() == []
     first = browser.find("#answer")
     assert first.find_element(By.CSS_SELECTOR, "table").is_displayed()
-    assert "no difference shown" in first.text and "A demonstration." in first.text
+    assert "no difference shown" in first.text
+    assert "A demonstration. It has 3 seeds, where 10 are the least (--seeds 10)" in first.text
+    assert "3 seeds · 300 steps a run, 0.32 epochs ·" in first.text
+
+
+def test_words_wrap_where_they_may(browser, pages):
+    for width in (360, 1440):
+        browser.open(pages["done"], width)
+        flags = browser.all("#answer .unbroken")
+        assert [flag.text for flag in flags] == ["(--seeds 10)", "--suite"]
+        assert all(flag.size["height"] < 30 for flag in flags)
+    assert "the attack may have been blind" in browser.text("#answer .flags"), "as it is given"
+    assert browser.text("#answer thead th:nth-child(2) .samples") == "10,000 images"
+
+
+def test_a_figure_alone_in_its_row_has_the_row(page):
+    widths = page.run("return [...document.querySelectorAll('#accuracy figure, #concentration "
+                      "figure, #robustness figure')].map((f) => [f.offsetTop, f.offsetWidth])")
+    rows = {}
+    for top, width in widths:
+        rows.setdefault(top, []).append(width)
+    assert {len(row) for row in rows.values()} >= {1, 2}
+    assert all(sum(row) > 1090 for row in rows.values())
+
+
+def test_losses_are_a_bold_mean_and_pale_runs(page):
+    sets = page.run("return Chart.getChart(document.querySelector('#training-loss canvas')).data"
+                    ".datasets.map((set) => [set.label, set.borderWidth, set.borderColor])")
+    assert len(sets) == 5 * 4
+    bold = [label for label, width, colour in sets if width > 2 and len(colour) == 7]
+    assert bold == ["dot", "flat", "random", "layer-change", "key-covariance"]
+    assert sum(width < 1 and len(colour) == 9 for _, width, colour in sets) == 15
+
+
+def test_the_command_comes_with_all_its_flags(page):
+    page.click("#all-flags summary")
+    command = page.until(lambda: page.text("#reproduce-flags"))
+    assert command.startswith("foci compare --task images --seeds 0,1,2 --note '")
+    assert command.endswith("' --steps 300 --model 'vit_micro patch=7' --out again")
+    assert "--budget" not in command
+    assert "synthetic" in page.text("#configuration") and "made" not in page.run(
+        "return [...document.querySelectorAll('#configuration dt')].map((e) => e.textContent)")
 
 
 def test_colours_can_be_chosen(page):
@@ -314,6 +355,7 @@ def test_it_prints(page):
 
 @pytest.mark.parametrize("name, words", [
     ("running", ["Still running.", "9 of 15 runs done"]),
+    ("stopped", ["Stopped.", "9 of 15 runs done; the same command goes on", "So far:"]),
     ("failed", ["1 run failed", "key-covariance, seed 2: the loss is not a number"]),
     ("one", ["too few seeds to say"]),
     ("bare", ["No answer yet."])])

@@ -9,6 +9,12 @@ function factList(record) {
     h('dd', {}, factOf(name, value)))));
 }
 
+/// As it is told: what is known of the data, and the flags that a model was trained with.
+function factsOfData({ made, judged, ...data }) {
+  return { ...data, evaluated: judged ?? null, images: made ? 'synthetic' : '' };
+}
+const factsOfModel = ({ words, ...model }) => ({ ...model, flags: words ?? null });
+
 /// Settings that hold many others are folded.
 function factOf(name, value) {
   const count = Object.keys(asRecord(value)).length;
@@ -16,7 +22,7 @@ function factOf(name, value) {
     return folded(`fact-${slug(name)}`, counted(count, 'setting'), () => factList(value));
   }
   if (Array.isArray(value)) return value.map((part) => String(part)).join(', ');
-  return typeof value === 'number' ? digits(value, 10) : String(value);
+  return typeof value === 'number' ? digits(value, 10) : unbroken(String(value));
 }
 
 function download(name, type, text) {
@@ -28,7 +34,7 @@ function download(name, type, text) {
 }
 
 function copyable(id, text) {
-  const code = h('code', { id }, text);
+  const code = h('code', { id }, unbroken(text));
   const button = h('button', { type: 'button', click: async () => {
     try {
       await navigator.clipboard.writeText(text);
@@ -64,8 +70,8 @@ function configurationSection() {
   return sectionOf('configuration', 'Configuration', '',
     h('div', { class: 'columns' },
       h('div', {}, h('h3', {}, 'Comparison'), factList(whole)),
-      h('div', {}, h('h3', {}, 'Model'), factList(results.model)),
-      h('div', {}, h('h3', {}, 'Data'), factList(results.data)),
+      h('div', {}, h('h3', {}, 'Model'), factList(factsOfModel(results.model))),
+      h('div', {}, h('h3', {}, 'Data'), factList(factsOfData(results.data))),
       h('div', {}, h('h3', {}, 'Mechanisms'), factList(Object.fromEntries(
         results.mechanisms.map((mechanism) => [mechanism.name,
           Object.entries(mechanism.words).map(([name, value]) => `--${name} ${value}`).join(' ') ||
@@ -97,11 +103,28 @@ const licence = () => folded('licence', 'Licence of Chart.js', h('p', { class: '
   'OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER ' +
   'DEALINGS IN THE SOFTWARE.'));
 
+const quoted = (text) => (/^[\w.,:=/+-]+$/.test(text) ? text : `'${text.replace(/'/g, "'\\''")}'`);
+
+/// The resolved plan as flags, for those who have the page and not its folder.
+function planCommand({ train, ...plan }) {
+  if (!plan.task) return '';
+  if (plan.steps) delete plan.budget;
+  else delete plan.steps;
+  const { model, ...settings } = asRecord(train);
+  const spelled = Object.entries(settings).map(([name, value]) => `${name}=${value}`);
+  const flags = Object.entries({ ...plan, model: [model, ...spelled].filter(Boolean).join(' ') });
+  return ['foci compare', ...flags.filter(([, value]) => value !== '' && value !== null)
+    .map(([name, value]) => `--${name} ${quoted(String(value))}`), '--out again'].join(' ');
+}
+
 function takeSection() {
   const command = results.reproduce || results.command;
+  const whole = planCommand(results.plan);
   const files = results.figures.filter((file) => isBeside(file.file));
   return sectionOf('take', 'Reproduce and take away', '',
     command ? [h('p', {}, 'The exact command:'), copyable('reproduce', command)] : null,
+    whole ? folded('all-flags', 'The same with every flag, without the folder', () =>
+      copyable('reproduce-flags', whole)) : null,
     h('p', { class: 'buttons' },
       h('button', { type: 'button', id: 'take-json', click: download('results.json',
         'application/json', () => JSON.stringify(results.raw, null, 1)) }, 'Results as JSON'),

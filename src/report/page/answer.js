@@ -41,12 +41,13 @@ function measureCell(measure, mechanism) {
     return value;
   }
   const sign = verdictSigns[against.verdict] || verdictSigns.unknown;
-  const words = against.words || verdictWords[against.verdict] || verdictWords.unknown;
+  const words = (against.words || verdictWords[against.verdict] || verdictWords.unknown)
+    .replace(/^no difference/, 'no\u00a0difference');
   return [
     value,
     h('span', { class: `words ${verdictWords[against.verdict] ? against.verdict : 'unknown'}`,
       title: againstText(against, measure.unit) },
-      h('span', { class: 'sign', 'aria-hidden': 'true' }, sign), ' ', words),
+      h('span', { class: 'sign', 'aria-hidden': 'true' }, sign), '\u00a0', words),
     intervalMark(against, widestOf(measure)),
     h('span', { class: 'unseen' }, againstText(against, measure.unit)),
   ];
@@ -54,8 +55,8 @@ function measureCell(measure, mechanism) {
 
 function measureHead(measure) {
   return [
-    h('span', { title: [measure.about, measure.n ? `n = ${digits(measure.n, 6)}` : '']
-      .filter(Boolean).join(' ') }, titleOf(measure)),
+    h('span', { title: measure.about || null }, titleOf(measure)),
+    h('small', { class: 'samples' }, samplesText(measure)),
     h('small', {}, betterText[measure.better]),
   ];
 }
@@ -75,7 +76,7 @@ function measuresTable(caption, measures) {
       h('tbody', {}, results.mechanisms.map((mechanism) => h('tr', {},
         h('th', { scope: 'row' }, named(mechanism.name), kindOf(mechanism),
           h('small', {}, mechanism.about)),
-        measures.map((measure) => h('td', { 'data-measure': titleOf(measure) },
+        measures.map((measure) => h('td', { 'data-measure': [titleOf(measure), samplesText(measure)].filter(Boolean).join(', ') },
           measureCell(measure, mechanism))))))));
 }
 
@@ -104,8 +105,9 @@ function flagList() {
   const flags = allFlags();
   if (flags.length === 0) return null;
   return h('ul', { class: 'flags' }, flags.map((flag) => h('li', {},
-    h('strong', {}, flag.name), flagPlaces(flag), ': ', sentence(flag.means, ''),
-    flag.action ? h('span', { class: 'do' }, ` ${sentence(flag.action, 'To do: ')}`) : null)));
+    h('strong', {}, flag.name), flagPlaces(flag), ': ', unbroken(sentence(flag.means, ' ').trim()),
+    flag.action ? h('span', { class: 'do' }, ' ', unbroken(sentence(flag.action, 'To do: ')))
+      : null)));
 }
 
 function progress() {
@@ -123,10 +125,15 @@ function progress() {
       h('progress', { value: done, max: Math.max(1, results.runs.length),
         'aria-label': 'runs done' })));
   }
+  if (results.state === 'stopped') {
+    parts.push(h('div', { class: 'note running', role: 'status' },
+      h('p', {}, h('strong', {}, 'Stopped. '),
+        `${done} of ${counted(results.runs.length, 'run')} done; the same command goes on.`)));
+  }
   if (failed.length > 0) {
     parts.push(h('div', { class: 'note failed' },
       h('p', {}, h('strong', {}, `${counted(failed.length, 'run')} failed`),
-        ' and count nowhere:'),
+        failed.length === 1 ? ' and counts nowhere:' : ' and count nowhere:'),
       h('ul', {}, failed.map((run) => h('li', {},
         `${run.mechanism}, seed ${run.seed ?? '?'}: ${run.error || 'no reason given'}`)))));
   }
@@ -137,15 +144,17 @@ function kicker() {
   const minutes = results.seconds === null ? '' : secondsText(results.seconds);
   const peak = results.peakBytes === null ? '' : `${bytesText(results.peakBytes)} at most`;
   const seeds = results.seeds.length > 0 ? counted(results.seeds.length, 'seed') : '';
-  return [results.task, asText(results.data.name), asText(results.model.name), seeds, minutes, peak]
-    .filter(Boolean).join(' · ');
+  const epochs = results.epochs === null ? '' : `, ${digits(results.epochs, 2)} epochs`;
+  const steps = results.steps === null ? '' : `${counted(results.steps, 'step')} a run${epochs}`;
+  return [results.task, asText(results.data.name), asText(results.model.name), seeds, steps,
+    minutes, peak].filter(Boolean).join(' · ');
 }
 
 /// What holds of an unfinished comparison holds so far.
 function headline() {
   const said = results.verdict.headline;
   if (!said) return results.state === 'done' ? results.title : 'No answer yet.';
-  if (results.state !== 'running' || /so far/i.test(said)) return said;
+  if (!['running', 'stopped'].includes(results.state) || /so far|\byet\b/i.test(said)) return said;
   return `So far: ${/^[A-Z][a-z]/.test(said) ? said[0].toLowerCase() + said.slice(1) : said}`;
 }
 
@@ -161,8 +170,8 @@ function answerSection() {
     results.verdict.sentences.map((sentence) => h('p', { class: 'sentence' }, sentence)),
     results.demonstration ? h('div', { class: 'note demonstration' }, h('p', {},
       h('strong', {}, 'A demonstration. '),
-      'Its budget is too small for a decision: read it as what a comparison looks like, and run ' +
-      'foci compare with a larger --budget to decide.')) : null,
+      unbroken(`It has ${results.demonstrationBecause || 'few seeds or little time'}: read it as ` +
+        'what a comparison looks like.'))) : null,
     progress(),
     key.length > 0 ? measuresTable(
       `${results.title}: means over seeds ± their standard deviation, and the paired difference ` +

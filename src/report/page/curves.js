@@ -59,13 +59,21 @@ function stripFigure(measure) {
   return figure({
     id: `measure-${slug(measure.name)}`,
     title: titleOf(measure),
-    about: [measure.about, betterText[measure.better] || '',
+    about: [measure.about, samplesText(measure), betterText[measure.better] || '',
       measure.decides ? 'the verdict rests on it' : '']
       .map((text) => sentence(text, '')).filter(Boolean).join(' '),
     height: 64 + 42 * Math.max(1, rows().length),
     config,
     table: () => measureTable(measure),
   });
+}
+
+/// An axis that holds all of them; where they are one number, with some room around it.
+function reach(all) {
+  if (all.length === 0) return {};
+  const least = Math.min(...all), most = Math.max(...all);
+  const room = least < most ? 0 : Math.abs(least) / 10;
+  return { suggestedMin: least - room, suggestedMax: most + room };
 }
 
 /// Dots beside the means must fit too.
@@ -76,7 +84,7 @@ function rangeOf(measure, there) {
     const around = mean === null ? [] : [mean - deviation, mean + deviation];
     return [...(measure.values.get(mechanism.name) || []), ...around];
   }).filter((value) => value !== null);
-  return all.length === 0 ? {} : { suggestedMin: Math.min(...all), suggestedMax: Math.max(...all) };
+  return reach(all);
 }
 
 function measureTable(measure) {
@@ -113,7 +121,7 @@ function pointsTable(caption, first, points, means, values, text) {
 function reachOf(values) {
   const all = [...values].filter(([name]) => !hidden.has(name)).flatMap(([, rows]) => rows.flat())
     .filter((value) => value !== null);
-  return all.length === 0 ? {} : { suggestedMin: Math.min(...all), suggestedMax: Math.max(...all) };
+  return reach(all);
 }
 
 function lineFigure(parts) {
@@ -170,7 +178,7 @@ function robustnessFigure(curve, index) {
     mean: curve.mean,
     values: curve.values,
     x: `eps${unit}`,
-    y: 'still right',
+    y: 'still classified correctly',
     range: { min: 0, suggestedMax: 1 },
     text: percent,
   });
@@ -204,7 +212,10 @@ function corruptionFigure() {
   const names = new Set(curves.flatMap((curve) => [...curve.mean.keys()]));
   const found = (name) => curves.map((curve) => corruptionOf(curve, name));
   const unit = curves[0].unit;
-  const title = unit === 'share' ? 'Accuracy on corrupted data' : 'On corrupted data';
+  const first = results.measures.find((one) => one.group === 'corruption');
+  const score = first ? first.title.split(/ under /i)[0] : '';
+  const title = unit === 'share' ? 'Accuracy on corrupted data'
+    : `${score || 'Score'} on corrupted data`;
   const text = (value) => valueText(value, unit);
   const options = [['mean', 'mean of all'],
     ...severities.map((value) => [String(value), String(value)])];
@@ -213,7 +224,8 @@ function corruptionFigure() {
     wide: true,
     title,
     about: [severities.length === 1 && severities[0] > 0 ? `Severity ${severities[0]}.` : '',
-      spreadAbout().replace('Lines', 'Bars')].filter(Boolean).join(' '),
+      spreadAbout().replace('Lines', 'Bars'),
+      first && first.better === 'lower' ? 'Lower is better.' : ''].filter(Boolean).join(' '),
     names,
     height: 300,
     controls: severities.length < 2 ? null : h('div', { class: 'controls' }, labelled('Severity',
@@ -236,7 +248,7 @@ function corruptionFigure() {
         interaction: { mode: 'index', intersect: false },
         scales: {
           x: axis('', { ticks: { maxRotation: 60 } }),
-          y: axis(unit === 'share' ? 'right' : '', {
+          y: axis(unit === 'share' ? 'classified correctly' : '', {
             min: 0, ticks: { callback: ticksOf(unit) },
           }),
         },
@@ -270,17 +282,50 @@ function layerFigure(layer) {
   });
 }
 
+const reachOfMeans = (points) => Math.floor(points / 40);
+
+/// Each number becomes the mean of those around it: the noise of single batches goes.
+function smoothed(values) {
+  const reach = reachOfMeans(values.length);
+  return values.map((value, i) => {
+    const around = values.slice(Math.max(0, i - reach), i + reach + 1).filter((y) => y !== null);
+    return value === null ? null : around.reduce((a, b) => a + b, 0) / around.length;
+  });
+}
+
+/// By step, the mean over the runs that have it.
+function meanLine(lines) {
+  const sums = new Map();
+  for (const { x, y } of lines.flat()) {
+    if (y === null) continue;
+    const [sum, count] = sums.get(x) || [0, 0];
+    sums.set(x, [sum + y, count + 1]);
+  }
+  return [...sums].sort((a, b) => a[0] - b[0]).map(([x, [sum, count]]) => ({ x, y: sum / count }));
+}
+
+/// Of a mechanism: its runs, thin and pale, and their mean.
+function trainingSets(name, runs) {
+  const lines = runs.map((run) => smoothed(run.step.map((_, i) => run.loss[i] ?? null))
+    .map((y, i) => ({ x: run.step[i], y })));
+  const line = (label, data, more) => ({
+    ...lineSet(name, data, null), label, pointRadius: 0, pointHoverRadius: 4, ...more,
+  });
+  const pale = `${hexOf(markOf(name).colour)}59`;
+  const seeds = runs.length < 2 ? [] : runs.map((run, i) =>
+    line(`${name}, seed ${run.seed ?? '?'}`, lines[i],
+      { borderColor: pale, borderWidth: 0.8, borderDash: [], pointHoverRadius: 0, order: 1 }));
+  return [...seeds, line(name, meanLine(lines), { borderWidth: 2.2, order: 0 })];
+}
+
 function trainingFigure() {
   const training = results.curves.training;
   const names = namesOf(training);
-  const sets = () => shown().flatMap((mechanism) => (training.get(mechanism.name) || [])
-    .map((run) => ({
-      ...lineSet(mechanism.name, run.step.map((x, i) => ({ x, y: run.loss[i] ?? null })), null),
-      label: `${mechanism.name}, seed ${run.seed ?? '?'}`,
-      borderWidth: 1.4,
-      pointRadius: 0,
-      pointHoverRadius: 4,
-    })));
+  const sets = () => shown().flatMap((mechanism) =>
+    trainingSets(mechanism.name, training.get(mechanism.name) || []));
+  const steps = Math.max(1, ...[...training.values()].flat().map((run) => run.loss.length));
+  const last = Math.max(1, ...[...training.values()].flat().flatMap((run) => run.step.slice(-1)));
+  const around = 2 * reachOfMeans(steps) + 1;
   const ends = () => results.mechanisms.flatMap((mechanism) =>
     (training.get(mechanism.name) || []).map((run) => [
       mechanism.name, String(run.seed ?? dash), String(run.step[run.step.length - 1] ?? dash),
@@ -292,7 +337,8 @@ function trainingFigure() {
     id: 'training-loss',
     wide: true,
     title: 'Loss while training',
-    about: 'A line a run.',
+    about: ['Bold: the mean over seeds. Thin: single runs.',
+      around > 1 ? `Each point is the mean of the ${around} around it.` : ''].join(' '),
     names,
     height: 320,
     config: () => ({
@@ -301,7 +347,7 @@ function trainingFigure() {
       options: {
         interaction: { mode: 'nearest', axis: 'x', intersect: false },
         scales: {
-          x: axis('step', { type: 'linear', min: 0 }),
+          x: axis('step', { type: 'linear', min: 0, max: last }),
           y: axis('loss', { ticks: { callback: ticksOf('') } }),
         },
         plugins: { tooltip: { callbacks: {
@@ -342,9 +388,9 @@ function groupSections() {
       'seeds; the filled mark is their mean, its whiskers one standard deviation.', ['accuracy']),
     groupSection('robustness', 'Robustness', 'How much stays right when somebody changes the ' +
       'input on purpose. An attack gives an upper bound: a stronger one may find more.',
-      ['robustness'], curves.robustness.map(robustnessFigure), 2),
-    groupSection('corruption', 'Corruptions', 'How well it does on data that is harmed, though ' +
-      'by nobody: noise, blur and weather, exchanged words, spikes in a series.', ['corruption'],
+      ['robustness'], curves.robustness.map(robustnessFigure), 3),
+    groupSection('corruption', 'Corruptions', 'How well it does on corrupted data, though ' +
+      'nobody aimed at it: noise, blur and weather, exchanged words, spikes in a series.', ['corruption'],
       curves.corruptions.length > 0 ? [corruptionFigure()] : [], 1),
     groupSection('concentration', 'Concentration', 'Concentration is 1 when a row spreads evenly ' +
       'over its keys and 1/√n when one of n takes all. It is neither good nor bad by itself.',

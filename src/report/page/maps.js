@@ -183,7 +183,7 @@ function settle(map) {
   chosen.layer = Math.min(chosen.layer ?? Math.floor(layers / 2), layers - 1);
   chosen.head = Math.min(chosen.head, heads - 1);
   if (chosen.query === null && map.grid > 0) {
-    chosen.query = map.prefix + Math.floor(map.grid * map.grid / 2);
+    chosen.query = map.prefix + Math.floor(map.grid / 2) * (map.grid + 1);  // in the middle
   }
   chosen.query = Math.max(0, Math.min(chosen.query ?? 0, map.tokens - 1));
   return { layers, heads };

@@ -20,6 +20,10 @@ function colourAt(at) {
   return colour.startsWith('--') ? paint(colour) : colour;
 }
 
+/// "#123" and "#112233" as the latter, to which an opacity may be added.
+const hexOf = (colour) => (colour.length === 4
+  ? `#${[...colour.slice(1)].map((digit) => digit + digit).join('')}` : colour);
+
 /// Of the mechanism with this name; one that the plan does not have gets the last mark.
 function markOf(name) {
   const others = results.mechanisms.filter((mechanism) => mechanism !== baseline());

@@ -85,7 +85,7 @@ function planeOf(what) {
     const negative = (what.weights[i] || 0) < 0;
     return [
       s('circle', { cx: x, cy: y, r: 46 * Math.sqrt(weight), fill: what.colour,
-        class: negative ? 'weight negative' : 'weight' },
+        stroke: what.colour, class: negative ? 'weight negative' : 'weight' },
       s('title', {}, `key ${i}: weight ${digits(what.weights[i] || 0)}`)),
       s('circle', { cx: x, cy: y, r: 2, class: 'key' }),
     ];
@@ -117,8 +117,16 @@ function ellipsePanel(ellipse) {
       'aria-label': `${ellipse.mechanism}, ${place}: ${ellipse.keys.length} keys, ` +
         `largest weight ${digits(largest)}`,
     } }),
-    h('p', { class: 'fine' }, place, ellipse.metric ? `, metric ${
-      ellipse.metric.map((row) => row.map((x) => digits(x)).join(' ')).join(' | ')}` : ''));
+    h('p', { class: 'fine' }, [place, metricText(ellipse)].filter(Boolean).join('. ')));
+}
+
+/// What the metric makes of the two coordinates.
+function metricText({ metric, axes }) {
+  if (!metric || axes.length !== 2) return '';
+  const [[a, b], [, d]] = metric;
+  const both = b === 0 ? '' : `, both together ${digits(b)}`;
+  return `Coordinate ${axes[0]} counts ${digits(a)}, coordinate ${axes[1]} counts ` +
+    `${digits(d)}${both}.`;
 }
 
 let ellipsePlace = null;  // the layer and head that are shown, "1 0"
@@ -139,7 +147,8 @@ function ellipsesSection() {
   return sectionOf('ellipses', 'What is near',
     'Keys of one head in two of its coordinates. The area of a disc is the weight its key gets ' +
     'from the query at the cross; the lines join points of equal score under the metric in ' +
-    'these two coordinates.', control, h('div', { class: 'panels' }, drawable
+    'these two coordinates. The numbers below say how much the metric lets each of them count ' +
+    'in a score: 1 and 1 is plain attention.', control, h('div', { class: 'panels' }, drawable
       .filter((ellipse) => placeOf(ellipse) === ellipsePlace && !hidden.has(ellipse.mechanism))
       .map(ellipsePanel)));
 }

@@ -84,6 +84,10 @@ function sentence(text, before) {
   return `${before}${start}${/[.!?]$/.test(text) ? '' : '.'}`;
 }
 
+/// A text whose flags of the command, "(--seeds 10)", stay on one line each.
+const unbroken = (text) => text.split(/(\(?--[a-z][a-z-]*(?: \d[\w.]*)?\)?)/)
+  .map((part, i) => (i % 2 === 1 ? h('span', { class: 'unbroken' }, part) : part));
+
 const betterText = { higher: 'higher is better', lower: 'lower is better' };
 
 /// Decimals that a number of this size deserves: three figures of it in all.
@@ -110,8 +114,15 @@ const meanText = (measure, name) => meanParts(measure, name).filter(Boolean).joi
 /// The unit where it is not part of every number.
 const unitName = (unit) => (['share', 'bytes', 'seconds', 's', '1'].includes(unit) ? '' : unit);
 
-const titleOf = (measure) =>
-  [measure.title, unitName(measure.unit)].filter(Boolean).join(', ');
+const titleOf = (measure) => [measure.title,
+  measure.title.endsWith(` ${measure.unit}`) ? '' : unitName(measure.unit)]
+  .filter(Boolean).join(', ');
+
+/// How many samples a score is over; time and memory are over none.
+function samplesText(measure) {
+  if (!measure.n || ['speed', 'memory'].includes(measure.group)) return '';
+  return results.task === 'images' ? counted(measure.n, 'image') : `n = ${digits(measure.n, 6)}`;
+}
 
 /// A tick of an axis, with the decimals that tell it from the next; shares as percents.
 function axisText(value, unit, ticks) {
