@@ -32,6 +32,8 @@ const std::vector<Made>& made_sets() {
        data::write_pathfinder},
       {"images", "classification", "28 x 28 grey shapes, 4 classes, as IDX", 2000,
        data::write_made_images},
+      {"streets", "segmentation", "64 x 48 scenes, 7 of CamVid's classes, as images and masks", 400,
+       data::write_made_streets},
   };
   return sets;
 }
@@ -46,12 +48,13 @@ const Made& find_made(const std::string& name) {
                "one of " + listed(names));
 }
 
-/// Of every file in the folder, by name.
+/// Of every file in the folder, by its path from there.
 Json sums_in(const std::string& folder) {
   Json sums = Json::object();
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file()) continue;
-    sums[entry.path().filename().string()] = data::sha256_of_file(entry.path().string());
+    const std::string name = entry.path().lexically_relative(folder).string();
+    sums[name] = data::sha256_of_file(entry.path().string());
   }
   return sums;
 }

@@ -9,11 +9,14 @@
 #include <foci/data.hpp>
 #include <foci/error.hpp>
 #include <foci/executor.hpp>
+#include <foci/subset.hpp>
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <optional>
 
 namespace foci::cli {
@@ -65,11 +68,18 @@ std::vector<std::int64_t> samples_of(const ImageSet& set, std::int64_t count) {
   return indices;
 }
 
-/// "28 x 28 x 1", or the smallest and the largest of the samples.
-std::string sizes_text(const ImageSet& set, std::int64_t count) {
+/// "28 x 28 x 1", or the smallest and the largest of the samples; those that cannot be read add to
+/// `faults`.
+std::string sizes_text(const ImageSet& set, std::int64_t count, std::vector<std::string>& faults) {
   int low[2] = {1 << 30, 1 << 30}, high[2] = {0, 0}, channels = 0;
   for (const std::int64_t i : samples_of(set, set.pixels() ? 1 : count)) {
-    const Image image = set.image(i);
+    Image image;
+    try {
+      image = set.image(i);
+    } catch (const FileError& fault) {
+      faults.emplace_back(fault.what());
+      continue;
+    }
     const int sizes[2] = {image.height, image.width};
     for (int axis = 0; axis < 2; ++axis) {
       low[axis] = std::min(low[axis], sizes[axis]);
@@ -77,22 +87,48 @@ std::string sizes_text(const ImageSet& set, std::int64_t count) {
     }
     channels = image.channels;
   }
+  if (channels == 0) return "of no size that is known";
   const bool same = low[0] == high[0] && low[1] == high[1];
   return same ? fmt::format("{} x {} x {}", low[0], low[1], channels)
               : fmt::format("{}-{} x {}-{} x {}", low[0], high[0], low[1], high[1], channels);
 }
 
-/// Reads every sample; the first fault is thrown.
-void check_all(const ImageSet& set, const Data& verb) {
+void check_one(const ImageSet& set, std::int64_t i) {
+  const Image image = set.image(i);
+  if (!set.has_masks()) return;
+  const Image mask = set.mask(i);
+  if (mask.height == image.height && mask.width == image.width) return;
+  throw FileError(fmt::format("{}: is {} x {}, its mask {} x {}", set.name(i), image.height,
+                              image.width, mask.height, mask.width));
+}
+
+/// Reads every sample; what cannot be read, by its number in the set.
+std::map<std::int64_t, std::string> faults_of(const ImageSet& set, const Data& verb) {
+  std::map<std::int64_t, std::string> faults;
+  std::mutex guard;
   Executor threads(verb.common.threads);
   threads.run(set.size(), [&](std::int64_t i, int) {
-    const Image image = set.image(i);
-    if (!set.has_masks()) return;
-    const Image mask = set.mask(i);
-    if (mask.height == image.height && mask.width == image.width) return;
-    throw FileError(fmt::format("{}: is {} x {}, its mask {} x {}", set.name(i), image.height,
-                                image.width, mask.height, mask.width));
+    try {
+      check_one(set, i);
+    } catch (const FileError& fault) {
+      const std::lock_guard lock(guard);
+      faults.emplace(i, fault.what());
+    }
   });
+  return faults;
+}
+
+/// A line for every file at fault, so that all can be mended at once.
+void check_all(const std::vector<Part>& parts, const Data& verb) {
+  constexpr std::size_t most = 50;
+  std::vector<std::string> lines;
+  for (const Part& part : parts) {
+    for (const auto& [i, line] : faults_of(part.set, verb)) lines.push_back(line);
+  }
+  if (lines.empty()) return;
+  if (lines.size() == 1) throw FileError(lines[0]);
+  for (std::size_t i = 0; i < std::min(lines.size(), most); ++i) warn(lines[i]);
+  throw FileError(fmt::format("{}: {} samples cannot be read", shown(verb.name), lines.size()));
 }
 
 /// Side by side in rows, each cut or padded to the size of the first.
@@ -114,7 +150,7 @@ Image sheet_of(const ImageSet& set, std::int64_t count) {
   return sheet;
 }
 
-Json json_of(const Part& part, std::int64_t samples) {
+Json json_of(const Part& part, std::int64_t samples, std::vector<std::string>& faults) {
   Json classes = Json::object();
   const auto counts = counts_of(part.set);
   for (std::size_t c = 0; c < counts.size(); ++c) classes[part.set.classes()[c]] = counts[c];
@@ -124,14 +160,14 @@ Json json_of(const Part& part, std::int64_t samples) {
   }
   return {{"count", part.set.size()},
           {"masks", part.set.has_masks()},
-          {"sizes", sizes_text(part.set, samples)},
+          {"sizes", sizes_text(part.set, samples, faults)},
           {"classes", classes},
           {"samples", some}};
 }
 
-void print_part(const Part& part, std::int64_t samples) {
+void print_part(const Part& part, std::int64_t samples, std::vector<std::string>& faults) {
   fmt::print("{:<6}{} images, {}, {} classes{}\n", data::name_of(part.split), part.set.size(),
-             sizes_text(part.set, samples), part.set.classes().size(),
+             sizes_text(part.set, samples, faults), part.set.classes().size(),
              part.set.has_masks() ? ", a mask each" : "");
 }
 
@@ -145,6 +181,13 @@ void print_classes(const ImageSet& set) {
   if (counts.size() > most) fmt::print("  and {} more\n", counts.size() - most);
 }
 
+/// What was shown is shown; the first that could not be read is what the call ends with.
+void end_with(const std::vector<std::string>& faults, const Data& verb) {
+  if (faults.empty()) return;
+  throw FileError(
+      fmt::format("{}; foci data show {} --check names every one", faults[0], shown(verb.name)));
+}
+
 }  // namespace
 
 int show_data(const Data& verb) {
@@ -154,24 +197,28 @@ int show_data(const Data& verb) {
   }
   if (const std::optional<int> status = show_lines(verb)) return *status;
   const std::vector<Part> parts = parts_of(verb);
-  if (verb.check) {
-    for (const Part& part : parts) check_all(part.set, verb);
-  }
+  if (verb.check) check_all(parts, verb);
   if (!verb.sheet.empty()) data::write_png(verb.sheet, sheet_of(parts[0].set, samples));
+  std::vector<std::string> faults;
   if (verb.common.json) {
     Json splits = Json::object();
     for (const Part& part : parts) {
-      splits[std::string(data::name_of(part.split))] = json_of(part, samples);
+      splits[std::string(data::name_of(part.split))] = json_of(part, samples, faults);
     }
     print_json({{"path", verb.name},
                 {"kind", "images"},
                 {"splits", splits},
+                {"faults", faults},
                 {"checked", verb.check},
                 {"threads", Executor(verb.common.threads).threads()}});
+    end_with(faults, verb);
     return 0;
   }
-  for (const Part& part : parts) print_part(part, samples);
+  for (const Part& part : parts) print_part(part, samples, faults);
+  if (!verb.common.quiet && data::splits_itself(verb.name))
+    fmt::print("test is a fifth of every class, chosen by the files' names\n");
   if (!verb.common.quiet) print_classes(parts[0].set);
+  end_with(faults, verb);
   if (verb.check && !verb.common.quiet) fmt::print("every sample was read\n");
   return 0;
 }

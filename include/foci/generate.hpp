@@ -28,6 +28,16 @@ FOCI_API MadeImage make_image(std::uint64_t seed, std::int64_t index);
 /// classes.txt. The folder must exist.
 FOCI_API void write_made_images(const std::string& folder, std::int64_t count, std::uint64_t seed);
 
+/// 48 x 64 in colour, and the class of each pixel by CamVid's numbers: sky, buildings, poles, road,
+/// pavement, trees and cars.
+struct FOCI_API MadeStreet {
+  Image image, mask;
+};
+FOCI_API MadeStreet make_street(std::uint64_t seed, std::int64_t index);
+/// PNG files in CamVid's layout: `count` streets for training, a tenth of that for validation and a
+/// fifth for testing. The folder must exist.
+FOCI_API void write_made_streets(const std::string& folder, std::int64_t count, std::uint64_t seed);
+
 /// The published numbers. A node above the greatest depth is an operator with probability
 /// `operator_share`, else a digit; an operator and its bracket count 2, a digit 1.
 struct FOCI_API ListOps {

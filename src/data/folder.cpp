@@ -6,22 +6,31 @@
 #include "data/image_set.hpp"
 
 #include <foci/error.hpp>
+#include <foci/subset.hpp>
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
+#include <set>
 
 namespace foci::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool is_image_name(const fs::path& path) {
+/// In small letters.
+std::string ending_of(const fs::path& path) {
   std::string ending = path.extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(),
                  [](unsigned char c) { return char(std::tolower(c)); });
+  return ending;
+}
+
+bool is_image_name(const fs::path& path) {
+  const std::string ending = ending_of(path);
   return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 
@@ -86,20 +95,111 @@ std::vector<std::string> read_lines(const std::string& path) {
   return lines;
 }
 
+namespace {
+
+/// The images of one class, at least one.
+std::vector<std::string> images_of(const std::string& of_class) {
+  std::vector<std::string> images = images_below(of_class);
+  if (images.empty()) {
+    refuse(of_class, "has no images; a class needs at least one .jpg, .jpeg or .png");
+  }
+  return images;
+}
+
+/// The same number for a name on every machine: FNV-1a, and its bits mixed once more, since names
+/// often differ in their last letter alone.
+std::uint64_t number_of(std::string_view name) {
+  std::uint64_t number = 14695981039346656037u;
+  for (const char c : name) number = (number ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  number = (number ^ number >> 32) * 0xd6e8feb86659fd93u;
+  return number ^ number >> 32;
+}
+
+void add(ImageSet::Contents& all, const std::vector<std::string>& images, std::size_t label) {
+  all.files.insert(all.files.end(), images.begin(), images.end());
+  all.labels.insert(all.labels.end(), images.size(), int(label));
+}
+
+}  // namespace
+
 ImageSet read_image_folder(const std::string& folder) {
+  return read_class_folders(folder, folders_in(folder));
+}
+
+std::string reason_for_no_set(const std::string& folder) {
+  static const std::set<std::string> others = {".avif", ".bmp", ".gif",  ".heic", ".heif",
+                                               ".jp2",  ".ppm", ".tiff", ".tif",  ".webp"};
+  constexpr int deep = 2;
+  std::size_t loose = 0;
+  std::string other;
+  std::error_code fault;
+  fs::recursive_directory_iterator it(folder, fault), end;
+  for (; !fault && it != end; it.increment(fault)) {
+    if (it.depth() >= deep) it.disable_recursion_pending();
+    loose += it.depth() == 0 && is_image_name(it->path());
+    if (others.count(ending_of(it->path())) > 0) other = ending_of(it->path());
+  }
+  if (loose > 0) {
+    return fmt::format("{} image{} in no folder of {} class", loose, loose == 1 ? " lies" : "s lie",
+                       loose == 1 ? "its" : "their");
+  }
+  return other.empty() ? "" : fmt::format("there are {} files, and read are JPEG and PNG", other);
+}
+
+ImageSet read_class_folders(const std::string& folder, const std::vector<std::string>& classes) {
   ImageSet::Contents all;
-  all.classes = folders_in(folder);
-  if (all.classes.empty()) refuse(folder, "has no folders; it needs one for each class");
-  for (std::size_t label = 0; label < all.classes.size(); ++label) {
-    const std::string of_class = joined(folder, all.classes[label]);
-    const std::vector<std::string> images = images_below(of_class);
-    if (images.empty()) {
-      refuse(of_class, "has no images; a class needs at least one .jpg, .jpeg or .png");
+  all.classes = classes;
+  const std::vector<std::string> names = folders_in(folder);
+  if (names.empty()) refuse(folder, "has no folders; it needs one for each class");
+  for (const std::string& name : names) {
+    const auto found = std::find(classes.begin(), classes.end(), name);
+    if (found == classes.end()) {
+      refuse(joined(folder, name),
+             fmt::format("is none of the {} classes of the training split", classes.size()));
     }
-    all.files.insert(all.files.end(), images.begin(), images.end());
-    all.labels.insert(all.labels.end(), images.size(), int(label));
+    add(all, images_of(joined(folder, name)), std::size_t(found - classes.begin()));
   }
   return set_of(std::move(all));
+}
+
+ImageSet read_fifths(const std::string& folder, Split split) {
+  ImageSet::Contents all;
+  all.classes = folders_in(folder);
+  for (std::size_t label = 0; label < all.classes.size(); ++label) {
+    const std::string of_class = joined(folder, all.classes[label]);
+    std::vector<std::pair<std::uint64_t, std::string>> images;
+    for (const std::string& path : images_of(of_class)) {
+      const fs::path name = fs::path(path).lexically_relative(folder);
+      images.emplace_back(number_of(name.generic_string()), path);
+    }
+    if (images.size() < 2) {
+      refuse(of_class, "has one image; without train/ and test/ a class needs two");
+    }
+    std::sort(images.begin(), images.end());
+    const std::size_t fifth = std::max<std::size_t>(1, images.size() / 5);
+    const bool test = split == Split::test;
+    std::vector<std::string> part;
+    for (std::size_t i = test ? 0 : fifth; i < (test ? fifth : images.size()); ++i)
+      part.push_back(images[i].second);
+    std::sort(part.begin(), part.end());
+    add(all, part, label);
+  }
+  return set_of(std::move(all));
+}
+
+bool splits_itself(const std::string& folder) {
+  static constexpr std::array<std::string_view, 11> taken = {
+      "train",   "training", "val",         "valid",      "validation",          "test",
+      "testing", "images",   "annotations", "trainannot", "cifar-10-batches-bin"};
+  if (!is_folder(folder)) return false;
+  const std::vector<std::string> names = folders_in(folder);
+  const auto is_taken = [&](const std::string& name) {
+    return std::find(taken.begin(), taken.end(), name) != taken.end();
+  };
+  return std::none_of(names.begin(), names.end(), is_taken) &&
+         std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+           return !images_below(joined(folder, name)).empty();
+         });
 }
 
 ImageSet read_image_list(const std::string& folder, const std::string& list,

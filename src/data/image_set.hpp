@@ -43,6 +43,16 @@ ByteView parse_idx_labels(ByteView bytes, const std::string& name);
 /// How many records; the labels are checked.
 std::int64_t check_cifar(ByteView bytes, const std::string& name, Cifar cifar);
 
+/// A folder for each of these classes, or for some of them.
+/// Why a folder whose files are of no known layout may be none: pictures that lie loose, or in
+/// formats that are not read; empty where nothing tells.
+std::string reason_for_no_set(const std::string& folder);
+ImageSet read_class_folders(const std::string& folder, const std::vector<std::string>& classes);
+
+/// Of a folder for each class without splits: a fifth of every class, at least one image, is its
+/// test split. Which ones hangs on the files' names alone.
+ImageSet read_fifths(const std::string& folder, Split split);
+
 /// Images of a flat folder whose classes stand in a list: file name, tab, class, a line each.
 /// `classes` is sorted.
 ImageSet read_image_list(const std::string& folder, const std::string& list,

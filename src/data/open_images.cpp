@@ -4,6 +4,7 @@
 #include "data/image_set.hpp"
 
 #include <foci/error.hpp>
+#include <foci/subset.hpp>
 
 #include <fmt/core.h>
 
@@ -94,10 +95,16 @@ Maybe open_masks(const std::string& folder, Split split) {
 
 Maybe open_folders(const std::string& folder, Split split) {
   const std::string place = first_folder(folder, folder_names(split));
-  if (place.empty()) return {};
-  if (!folders_in(place).empty()) return read_image_folder(place);
+  if (place.empty()) {
+    if (split == Split::valid || !splits_itself(folder)) return {};
+    return read_fifths(folder, split);
+  }
   const std::string list = place + ".txt", train = first_folder(folder, folder_names(Split::train));
-  if (is_file(list) && !train.empty()) return read_image_list(place, list, folders_in(train));
+  const Names classes = train.empty() ? Names() : folders_in(train);
+  if (!folders_in(place).empty()) {
+    return classes.empty() ? read_image_folder(place) : read_class_folders(place, classes);
+  }
+  if (is_file(list) && !train.empty()) return read_image_list(place, list, classes);
   refuse(place, fmt::format("is neither folders of classes nor has a list {}", list));
 }
 
@@ -107,8 +114,13 @@ ImageSet with_class_names(const ImageSet& set, const std::string& path) {
   ImageSet::Contents all = set.contents();
   const std::vector<std::string> lines = read_lines(path);
   if (!lines.empty() && lines[0].find('\t') != std::string::npos) {
-    for (const std::string& line : lines) {
-      const std::size_t tab = std::min(line.find('\t'), line.size() - 1);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const std::string& line = lines[i];
+      const std::size_t tab = line.find('\t');
+      if (tab == std::string::npos) {
+        refuse(path, fmt::format("line {}: {} has no tab; it needs a class, a tab and its name",
+                                 i + 1, in_quotes(line)));
+      }
       const auto found = std::find(all.classes.begin(), all.classes.end(), line.substr(0, tab));
       if (found != all.classes.end()) *found = line.substr(tab + 1);
     }
@@ -131,11 +143,14 @@ ImageSet open_images(const std::string& folder, Split split) {
     const std::string names = joined(folder, "classes.txt");
     return is_file(names) ? with_class_names(*set, names) : *set;
   }
-  refuse(folder,
-         fmt::format("has no {} split that is known; it needs IDX (train-images-idx3-ubyte),"
-                     " CIFAR (data_batch_1.bin, train.bin), {}/CLASS/*.jpg, {}annot/ or "
-                     "annotations/",
-                     name_of(split), folder_names(split)[0], folder_names(split)[0]));
+  const std::string reason = reason_for_no_set(folder);
+  refuse(
+      folder,
+      fmt::format("{}has no {} split that is known; it needs IDX (train-images-idx3-ubyte),"
+                  " CIFAR (data_batch_1.bin, train.bin), {}/CLASS/*.jpg, {}annot/, annotations/{}",
+                  reason.empty() ? "" : reason + "; it ", name_of(split), folder_names(split)[0],
+                  folder_names(split)[0],
+                  split == Split::valid ? "" : " or a folder of images for each class"));
 }
 
 }  // namespace foci::data

@@ -8,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace foci::data {
@@ -38,6 +39,44 @@ ImageSet some_of(const ImageSet& set, std::span<const std::int64_t> numbers) {
                 from.at<std::uint8_t>({numbers[i], 0, 0, 0}), bytes);
   some.pixels = std::make_shared<const Tensor>(std::move(pixels));
   return set_of(std::move(some));
+}
+
+namespace {
+
+bool is_number(const std::string& word) {
+  return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+}
+
+/// Whether the classes have no names of their own.
+bool are_numbers(const std::vector<std::string>& classes) {
+  return std::all_of(classes.begin(), classes.end(), is_number);
+}
+
+}  // namespace
+
+ImageSet with_classes(const ImageSet& set, const std::vector<std::string>& classes) {
+  const ImageSet::Contents& all = set.contents();
+  if (all.classes == classes) return set;
+  ImageSet::Contents named = all;
+  named.classes = classes;
+  if (are_numbers(all.classes) != are_numbers(classes)) {
+    for (std::size_t i = 0; i < all.labels.size(); ++i) {
+      if (all.labels[i] < int(classes.size())) continue;
+      throw FileError(fmt::format("{}: has label {}; the training set has {} classes",
+                                  set.name(std::int64_t(i)), all.labels[i], classes.size()));
+    }
+    return set_of(std::move(named));
+  }
+  for (std::size_t i = 0; i < all.labels.size(); ++i) {
+    const std::string& name = all.classes[std::size_t(all.labels[i])];
+    const auto found = std::find(classes.begin(), classes.end(), name);
+    if (found == classes.end()) {
+      throw FileError(fmt::format("{}: class {} is none of the {} of the training set",
+                                  set.name(std::int64_t(i)), in_quotes(name), classes.size()));
+    }
+    named.labels[i] = int(found - classes.begin());
+  }
+  return set_of(std::move(named));
 }
 
 ImageSet evenly(const ImageSet& set, std::int64_t count) {

@@ -106,6 +106,7 @@ Outcome train_images(const ImageTraining& training, const data::ImageSet& train,
   const ImageFacts facts = facts_of(train);
   check_labels(train, facts);
   check_labels(valid, facts);
+  if (facts.classes < 2) throw InvalidArgument("the set has one class; a classifier needs two");
   const RunOptions run_options =
       completed(training.run, {train.size(), training.input.batch, training.epochs});
   const at::Device device = device_of(training.input.place);

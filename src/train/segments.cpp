@@ -19,6 +19,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace foci::train {
 namespace {
 
@@ -141,6 +144,40 @@ Scores evaluate_segments(const SegmentTraining& training, const std::string& wei
   return scores;
 }
 
+namespace {
+
+/// Where a window in the middle begins.
+std::int64_t middle_of(std::int64_t length, std::int64_t window) {
+  return std::max<std::int64_t>(0, length - window) / 2;
+}
+
+}  // namespace
+
+SeenWindow seen_window(const SegmentTraining& training, const ImageFacts& facts,
+                       const data::ImageSet& set, std::int64_t sample) {
+  check_masks(set, facts);
+  const int side = int(options_of(training.model, facts).encoder.image);
+  data::Image image = set.image(sample), mask = set.mask(sample);
+  if (training.shorter > 0) {
+    image = data::resize_shorter(image, int(training.shorter), data::Filter::bilinear);
+    mask = data::resize(mask, image.height, image.width, data::Filter::nearest);
+  }
+  SeenWindow seen{data::Image(side, side, image.channels), data::Image(side, side, 1)};
+  const int top = int(middle_of(image.height, side)), left = int(middle_of(image.width, side));
+  for (int y = 0; y < side; ++y) {
+    for (int x = 0; x < side; ++x) {
+      const bool inside = top + y < image.height && left + x < image.width;
+      *seen.mask.at(y, x) = inside ? *mask.at(top + y, left + x) : std::uint8_t(data::ignored);
+      for (int c = 0; c < image.channels; ++c) {
+        seen.image.at(y, x)[c] = inside
+                                     ? image.at(top + y, left + x)[c]
+                                     : std::uint8_t(std::lround(255 * facts.mean[std::size_t(c)]));
+      }
+    }
+  }
+  return seen;
+}
+
 Passes passes_of(const SegmentTraining& training, const std::string& weights,
                  const ImageFacts& facts, const data::ImageSet& set) {
   const at::Device device = device_of(training.place);
@@ -160,8 +197,9 @@ Passes passes_of(const SegmentTraining& training, const std::string& weights,
       const std::int64_t height = std::max(image.height, size), width = std::max(image.width, size);
       const at::Tensor filled =
           at::constant_pad_nd(values, {0, width - image.width, 0, height - image.height});
-      windows.push_back(
-          filled.narrow(1, (height - size) / 2, size).narrow(2, (width - size) / 2, size).clone());
+      windows.push_back(filled.narrow(1, middle_of(height, size), size)
+                            .narrow(2, middle_of(width, size), size)
+                            .clone());
     }
     model->masks(at::stack(windows).to(device));
   };

@@ -117,6 +117,40 @@ TEST(PathfinderImage, IsMadeByTheRules) {
 
 class Written : public InFolder {};
 
+TEST(Streets, AreWhatTheirMasksSay) {
+  std::vector<int> pixels(256), scenes(256);
+  for (int i = 0; i < 40; ++i) {
+    const MadeStreet made = make_street(3, i);
+    EXPECT_EQ(make_street(3, i).image, made.image);
+    EXPECT_EQ(make_street(3, i).mask, made.mask);
+    std::set<int> seen;
+    for (const std::uint8_t what : made.mask.pixels) ++pixels[what], seen.insert(what);
+    for (const int what : seen) ++scenes[std::size_t(what)];
+    EXPECT_TRUE(seen.contains(0) && seen.contains(1) && seen.contains(3)) << i;
+    EXPECT_NE(make_street(4, i).image, made.image);
+  }
+  for (std::size_t what = 0; what < pixels.size(); ++what) {
+    const bool drawn = what < 6 || what == 8;
+    EXPECT_EQ(pixels[what] > 0, drawn) << what;
+    if (drawn) {
+      EXPECT_GT(scenes[what], 10) << what;
+    }
+  }
+}
+
+TEST_F(Written, StreetsCanBeRead) {
+  write_made_streets(folder_, 10, 0);
+  const ImageSet train = open_images(folder_, Split::train);
+  EXPECT_EQ(train.size(), 10);
+  EXPECT_TRUE(train.has_masks());
+  EXPECT_EQ(train.image(3), make_street(0, 3).image);
+  EXPECT_EQ(train.mask(3), make_street(0, 3).mask);
+  EXPECT_EQ(open_images(folder_, Split::valid).size(), 1);
+  EXPECT_EQ(open_images(folder_, Split::test).mask(1), make_street(0 ^ 0x5eed, 1).mask);
+  EXPECT_EQ(thrown<InvalidArgument>([&] { write_made_streets(folder_, 9, 0); }),
+            "9 made streets; it needs 10 to 100000");
+}
+
 TEST_F(Written, SetsCanBeRead) {
   write_listops(folder_, 3, 0);
   EXPECT_EQ(read_tsv(at("train.tsv")).samples.size(), 3u);

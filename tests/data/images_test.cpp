@@ -3,6 +3,8 @@
 // are found; and each bad file or folder is told with its place.
 #include "data/folder.hpp"
 
+#include <foci/subset.hpp>
+
 #include <span>
 
 namespace foci::data {
@@ -141,6 +143,77 @@ TEST_F(Pictures, BadFoldersAreRefused) {
   EXPECT_EQ(fault(valid), "val.txt: names no images; the split is empty");
 }
 
+TEST_F(Pictures, ClassesOfATestSplitGoByName) {
+  for (const char* name : {"train/ant/a.jpg", "train/bee/b.jpg", "train/cow/c.jpg"}) picture(name);
+  picture("test/cow/x.jpg");
+  picture("test/bee/y.jpg");
+  const ImageSet test = open_images(folder_, Split::test);
+  EXPECT_EQ(test.classes(), (std::vector<std::string>{"ant", "bee", "cow"}));
+  EXPECT_EQ(test.label(0), 1);
+  EXPECT_EQ(test.label(1), 2);
+  picture("test/dog/z.jpg");
+  EXPECT_EQ(fault([&] { open_images(folder_, Split::test); }),
+            "test/dog: is none of the 3 classes of the training split");
+}
+
+TEST_F(Pictures, OtherSetsTakeTheClassesOfARun) {
+  picture("a/train/cow/x.jpg");
+  picture("a/train/ant/y.jpg");
+  const ImageSet set = open_images(at("a"), Split::train);
+  const ImageSet named = with_classes(set, {"ant", "bee", "cow"});
+  EXPECT_EQ(named.label(0), 0);
+  EXPECT_EQ(named.label(1), 2);
+  EXPECT_EQ(named.classes().size(), 3u);
+  EXPECT_EQ(fault([&] {
+              with_classes(set, {"ant", "bee"});
+            }),
+            "a/train/cow/x.jpg: class 'cow' is none of the 2 of the training set");
+  EXPECT_EQ(with_classes(set, {"0", "1", "2"}).label(1), 1);  // numbers are places
+  picture("b/test/3/x.jpg");  // but not where both are numbers, of which one set has a few
+  EXPECT_EQ(with_classes(open_images(at("b"), Split::test), {"0", "1", "2", "3"}).label(0), 3);
+  EXPECT_EQ(fault([&] { with_classes(set, {"0"}); }),
+            "a/train/cow/x.jpg: has label 1; the training set has 1 classes");
+}
+
+TEST_F(Pictures, AFolderWithoutSplitsKeepsAFifthOfEachClass) {
+  const auto names = [](const ImageSet& set) {
+    std::vector<std::string> all;
+    for (std::int64_t i = 0; i < set.size(); ++i) all.push_back(set.name(i));
+    return all;
+  };
+  for (int i = 0; i < 11; ++i) picture("ant/" + std::to_string(i) + ".jpg");
+  for (int i = 0; i < 3; ++i) picture("bee/" + std::to_string(i) + ".jpg");
+  made("notes.txt", "x");
+  EXPECT_TRUE(splits_itself(folder_));
+  const ImageSet train = open_images(folder_, Split::train),
+                 test = open_images(folder_, Split::test);
+  EXPECT_EQ(train.size(), 9 + 2);
+  EXPECT_EQ(test.size(), 2 + 1);
+  EXPECT_EQ(test.label(0), 0);
+  EXPECT_EQ(test.label(2), 1);
+  std::vector<std::string> both = names(train);
+  for (const std::string& name : names(test)) {
+    EXPECT_EQ(std::count(both.begin(), both.end(), name), 0) << name;
+  }
+  const auto bare_names = [&](const std::string& folder) {
+    std::vector<std::string> all = names(open_images(folder, Split::test));
+    for (std::string& name : all) name = name.substr(name.rfind('/', name.rfind('/') - 1));
+    return all;
+  };
+  EXPECT_EQ(bare_names(folder_ + "/"), bare_names(folder_));  // however it is spelt
+  const std::vector<std::string> before = bare_names(folder_);
+  picture("cow/0.jpg");
+  EXPECT_EQ(fault([&] { open_images(folder_, Split::test); }),
+            "cow: has one image; without train/ and test/ a class needs two");
+  picture("cow/1.jpg");
+  const std::vector<std::string> after = bare_names(folder_);
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), after.begin()));  // the others stay
+  EXPECT_NE(fault([&] { open_images(folder_, Split::valid); }).find("has no valid split"),
+            std::string::npos);
+  picture("train/ant/a.jpg");
+  EXPECT_FALSE(splits_itself(folder_));
+}
+
 TEST_F(Pictures, MasksInCamvidsLayout) {
   picture("train/a.jpg");
   mask("trainannot/a.png", {0, 10, 11, 3}, 2);
@@ -207,6 +280,9 @@ TEST_F(Opened, IdxWithNames) {
   made("classes.txt", "a\nb\n");
   EXPECT_EQ(fault([&] { open_images(folder_, Split::test); }),
             "t10k-images-idx3-ubyte #1: has label 3; classes.txt names 2 classes");
+  made("classes.txt", "1\tone\nthree\n");
+  EXPECT_EQ(fault([&] { open_images(folder_, Split::test); }),
+            "classes.txt: line 2: 'three' has no tab; it needs a class, a tab and its name");
 }
 
 TEST_F(Opened, Cifar) {
