@@ -2,6 +2,7 @@
 # The documents: pictures are drawn again, commands run, code compiled and run.
 foci_test(docs/paths_test.cpp)
 foci_test(docs/performance_test.cpp)
+target_sources(docs_performance_test PRIVATE docs/reliability_test.cpp)
 foci_test(docs/quotes_test.cpp)
 foci_test(docs/pictures_test.cpp)
 add_dependencies(docs_pictures_test draw_pictures)

@@ -9,8 +9,8 @@ using namespace foci::data;
 
 namespace {
 
-void read(unsigned reader, ByteView file) {
-  if (reader % 2 == 1) {
+void read(std::size_t reader, ByteView file) {
+  if (reader == 1) {
     const Pickle pickle = read_pickle(file, 0, "fuzz");
     require(pickle.top < pickle.values.size() && pickle.end <= file.size(), "a pickle has a value");
     return;
@@ -27,6 +27,8 @@ void read(unsigned reader, ByteView file) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   foci::set_warning_handler([](std::string_view) {});  // every checksum is wrong here
   if (size == 0) return 0;
-  refusals_are_told([&] { read(data[0], std::as_bytes(std::span(data + 1, size - 1))); });
+  static Readers readers({"torch file (.pt)", "pickle"});
+  const std::size_t reader = readers.picked_by(data[0]);
+  refusals_are_told([&] { read(reader, std::as_bytes(std::span(data + 1, size - 1))); });
   return 0;
 }

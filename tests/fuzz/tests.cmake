@@ -29,4 +29,10 @@ if(FOCI_FUZZ)
     foci_fuzz(${reader} LIBRARIES foci_data_inside)
     target_include_directories(${reader}_fuzz PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   endforeach()
+  # What lies in the folder of a run is read without torch, though by what is built with it.
+  foci_fuzz(runs LIBRARIES foci_cli)
+  target_sources(runs_fuzz PRIVATE ${PROJECT_SOURCE_DIR}/src/train/run_files.cpp
+    ${PROJECT_SOURCE_DIR}/src/train/events.cpp ${PROJECT_SOURCE_DIR}/cli/torch/run_folder.cpp)
+  target_include_directories(runs_fuzz
+    PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 endif()
