@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <map>
 #include <set>
 
 namespace foci::cli {
@@ -212,6 +213,48 @@ Json maps_json(const Comparison& all) {
   return list;
 }
 
+namespace {
+
+/// How much the two coordinates of a panel differ for its metric: 1 where they count the same.
+double unlikeness(const Json& ellipse) {
+  const double a = ellipse["metric"][0][0], b = ellipse["metric"][1][1];
+  return std::max(a, b) / std::max(std::min(a, b), 1e-12);
+}
+
+/// The panel of another pair of coordinates.
+void turn_to(Json& ellipse, const Json& axes) {
+  const Json& space = ellipse.at("space");
+  const std::size_t a = axes[0], b = axes[1];
+  const auto two = [&](const Json& all) { return Json::array({all.at(a), all.at(b)}); };
+  Json keys = Json::array();
+  for (const Json& key : space.at("keys")) keys.push_back(two(key));
+  const Json &m = space.at("metric"), metric = Json::array({two(m.at(a)), two(m.at(b))});
+  const Json query = two(space.at("query"));
+  ellipse["axes"] = axes, ellipse["keys"] = keys, ellipse["query"] = query;
+  ellipse["metric"] = metric;
+}
+
+/// Panels of one layer and head show one pair of coordinates: that which some metric tells apart
+/// most. Of runs of an older version each has its own.
+void share_axes(Json& list) {
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Json*>> places;
+  for (Json& one : list) {
+    if (one.contains("axes")) places[{one.value("layer", 0), one.value("head", 0)}].push_back(&one);
+  }
+  for (auto& [place, panels] : places) {
+    const auto least = [](const Json* a, const Json* b) { return unlikeness(*a) < unlikeness(*b); };
+    const Json axes = (*std::max_element(panels.begin(), panels.end(), least))->at("axes");
+    const bool known = std::all_of(panels.begin(), panels.end(),
+                                   [](const Json* one) { return one->contains("space"); });
+    for (Json* one : panels) {
+      if (known) turn_to(*one, axes);
+      one->erase("space");
+    }
+  }
+}
+
+}  // namespace
+
 Json ellipses_json(const Comparison& all) {
   Json list = Json::array();
   std::set<std::string> seen;
@@ -222,6 +265,7 @@ Json ellipses_json(const Comparison& all) {
       list.push_back(ellipse);
     }
   }
+  share_axes(list);
   return list;
 }
 

@@ -2,6 +2,8 @@
 // The figures of results, an SVG each. What there are no numbers for has none.
 #include "cli/compare_results.hpp"
 
+#include "cli/write.hpp"
+
 #include <foci/error.hpp>
 #include <foci/pictures.hpp>
 
@@ -44,9 +46,24 @@ void add_line(report::LineChart& chart, report::Series line) {
   if (!line.x.empty()) chart.series.push_back(std::move(line));
 }
 
+/// Each number becomes the mean of those around it: the noise of single batches goes.
+Numbers smoothed(const Numbers& values) {
+  const std::size_t reach = values.size() / 40;
+  Numbers means;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t begin = i - std::min(i, reach), end = std::min(values.size(), i + reach + 1);
+    double sum = 0;
+    for (std::size_t k = begin; k < end; ++k) sum += values[k];
+    means.push_back(sum / double(end - begin));
+  }
+  return means;
+}
+
 std::string training_figure(const Json& results) {
-  report::LineChart chart{.title = "Loss in training",
-                          .about = "The mean over seeds of each mechanism, by step.",
+  report::LineChart chart{.title = "Loss in training, smoothed",
+                          .about =
+                              "The mean over seeds of each mechanism, by step, and one standard "
+                              "deviation; each point is the mean of some steps around it.",
                           .x = {.name = "step"},
                           .y = {.name = "loss"}};
   for (const auto& [mechanism, curves] : results.at("curves").at("training").items()) {
@@ -59,7 +76,7 @@ std::string training_figure(const Json& results) {
         x = steps;
         runs.clear();
       }
-      if (steps == x) runs.push_back(curve.at("loss").get<Numbers>());
+      if (steps == x) runs.push_back(smoothed(curve.at("loss").get<Numbers>()));
     }
     add_line(chart, mean_line(mechanism, x, runs));
   }
@@ -72,8 +89,8 @@ std::string robustness_figure(const Json& results) {
   const Json& curve = curves[0];
   report::LineChart chart{.title = "Accuracy under attack",
                           .about =
-                              "Share still named right after all attacks, by the largest "
-                              "change allowed; the mean over seeds.",
+                              "Share still classified correctly after all attacks, by the "
+                              "largest change allowed; the mean over seeds.",
                           .x = {.name = fmt::format("{} eps{}", curve.at("norm").get<std::string>(),
                                                     curve.at("unit") == "/255" ? ", 1/255" : "")},
                           .y = {.name = "accuracy, %", .from = 0}};
@@ -125,7 +142,16 @@ std::string corruptions_figure(const Json& results) {
   return report::draw(chart);
 }
 
-std::string measure_figure(const Json& results, const std::string& group, const char* title) {
+/// Of the first measure of a group.
+std::string title_in(const Json& results, const std::string& group) {
+  for (const Json& one : results.at("measures")) {
+    if (one.at("group") == group) return one.at("title");
+  }
+  return "";
+}
+
+std::string measure_figure(const Json& results, const std::string& group,
+                           const std::string& title) {
   report::BarChart chart{
       .title = title, .about = "Each mechanism; the mean over seeds and one standard deviation."};
   const Json* measure = nullptr;
@@ -180,8 +206,8 @@ Json draw_figures(const std::string& folder, const Json& results) {
     write_whole(folder + "/" + file, svg);
     list.push_back({{"file", file}, {"title", title}});
   };
-  add("accuracy", "Clean score",
-      [&] { return measure_figure(results, "accuracy", "Clean score"); });
+  const std::string score = title_in(results, "accuracy");
+  add("accuracy", score, [&] { return measure_figure(results, "accuracy", score); });
   add("training", "Loss in training", [&] { return training_figure(results); });
   add("robustness", "Accuracy under attack", [&] { return robustness_figure(results); });
   add("corruptions", "Under corruption", [&] { return corruptions_figure(results); });

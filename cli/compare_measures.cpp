@@ -16,16 +16,19 @@ using compare::Better;
 /// Measures by their own name.
 const std::vector<MeasureKind>& plain_kinds() {
   static const std::vector<MeasureKind> kinds = {
-      {"top1", "Clean accuracy", "accuracy", "share", "share of the images that are named right",
-       Better::higher, true},
-      {"accuracy", "Accuracy", "accuracy", "share", "share of the sequences that are named right",
-       Better::higher, true},
+      {"top1", "Clean accuracy", "accuracy", "share",
+       "share of the images that are classified correctly", Better::higher, true},
+      {"accuracy", "Accuracy", "accuracy", "share",
+       "share of the sequences that are classified correctly", Better::higher, true},
       {"perplexity", "Perplexity", "accuracy", "", "how many tokens the model wavers between",
        Better::lower, true},
       {"miou", "Mean IoU", "accuracy", "share",
        "overlap of found and true areas, the mean over classes", Better::higher, true},
+      {"clean", "Before the attack, same images", "robustness", "share",
+       "share of the attacked images that were classified correctly before the attack",
+       Better::higher},
       {"corruption_mean", "Accuracy under corruption", "corruption", "share",
-       "mean over the corruptions and severities that were judged", Better::higher, true},
+       "mean over the corruptions and severities of the plan", Better::higher, true},
       {"concentration", "Concentration", "concentration", "",
        "1 where a row spreads evenly over its keys; the mean over layers"},
       {"effective_keys", "Effective keys", "concentration", "keys",
@@ -66,8 +69,8 @@ std::optional<MeasureKind> robust_kind(const std::string& record) {
                      .group = "robustness",
                      .unit = "share",
                      .about =
-                         "share still named right after all attacks of the plan, each on what "
-                         "the others left",
+                         "share still classified correctly after all attacks of the plan, each on "
+                         "what the others left",
                      .better = Better::higher,
                      .decides = true};
 }
@@ -81,7 +84,7 @@ std::optional<MeasureKind> corruption_kind(const std::string& record) {
                        .title = "Under " + corruption_title(name),
                        .group = "corruption",
                        .unit = "share",
-                       .about = "share of the corrupted images that are named right",
+                       .about = "share of the corrupted images that are classified correctly",
                        .better = Better::higher,
                        .is_error = true};
   }
@@ -94,7 +97,7 @@ std::optional<MeasureKind> corruption_kind(const std::string& record) {
                                             corruption_title(name)),
                        .group = "corruption",
                        .unit = shares ? "share" : "",
-                       .about = "judged on data with that harm done to it",
+                       .about = "evaluated on data corrupted that way",
                        .better = shares ? Better::higher : Better::lower};
   }
   return {};

@@ -25,16 +25,20 @@ Flags plan_flags() {
       {"model", "KEY", "the task's smallest", plan_group,
        "a model, and flags of foci train: 'vit_micro dim=32 learning-rate=0.001'"},
       {"checkpoint", "KEY", "", plan_group,
-       "compare these runs of foci train, with commas, and train nothing"},
+       "compare these runs of foci train, with commas, and train nothing: without --mechanisms, "
+       "--seeds, --budget, --steps and --model"},
       {"out", "FILE", "compare", output_group,
        "the folder of the results; what is in it already is not done again"},
-      {"jobs", "COUNT", "one a core, on a GPU one", running_group, "runs at once"},
+      {"jobs", "COUNT", "one a core, on a GPU one", running_group, "runs at once, of each process"},
+      {"patience", "COUNT", "40", running_group,
+       "of several processes: seconds without a sign of life after which one is given up"},
   };
 }
 
 Flags measure_flags() {
   return {
-      {"judge-samples", "COUNT", "0", judged_group, "image: judged ones; 0: all of the test split"},
+      {"judge-samples", "COUNT", "0", judged_group,
+       "image: those evaluated; 0: all of the test split, without one of valid"},
       {"attack", "KEY", "apgd-ce,square", judged_group,
        "image: attacks with commas, or none; foci attack has them"},
       {"norm", "linf|l2|l1", "linf", judged_group, "how an attack's change is measured"},
@@ -48,12 +52,13 @@ Flags measure_flags() {
        "image: gaussian_noise,motion_blur,fog,contrast,pixelate; text: swap,bytes; series: "
        "noise,spikes,missing",
        judged_group, "corruptions with commas, or none"},
-      {"severity", "KEY", "3", judged_group, "1 to 5, several with commas"},
+      {"severity", "1|2|3|4|5|LIST", "3", judged_group, "how much, several with commas"},
+      {"frost", "FILE", "", judged_group, "folder of pictures of frost, which frost needs"},
       {"corrupt-samples", "COUNT", "1000", judged_group, "image: corrupted ones; 0: all"},
       {"measure-samples", "COUNT", "64", judged_group,
        "samples whose attention and tokens foci measure looks at; 0: none"},
       {"maps", "COUNT", "3", judged_group,
-       "image: those whose weights are kept, of the first seed; 0: none"},
+       "image, segment: those whose weights are kept, of the first seed; 0: none"},
   };
 }
 
@@ -77,9 +82,18 @@ VerbPage compare_page() {
        "records.jsonl; figures/; report.html; runs/MECHANISM-SEED-HASH, each a run of foci train "
        "that foci eval, attack and generate take. A run is named after all that decides it, so a "
        "changed plan redoes what changed and a second call nothing; a kill at any moment loses no "
-       "run that was done. A run that fails is named and the others go on.",
-       "Every number is measured by foci train, eval and attack; results say with which words. "
-       "Differences are paired by seeds; with fewer than 3 seeds there is no verdict."}};
+       "run that was done. A run that fails is named and the others go on. Ctrl-C and SIGTERM save "
+       "and end with status 0; results.json then says stopped.",
+       "Images of more than 32 pixels a side, or of mixed sizes, become at most 64 x 64 and 64 "
+       "patches unless --model says image= or patch=; a line says what they become. Without a test "
+       "split the valid split judges. A budget that cannot hold 20 steps is refused with a command "
+       "that fits.",
+       "Every number is measured by foci train, eval and attack; results say with which flags. "
+       "Differences are paired by seeds; with fewer than 3 seeds there is no verdict.",
+       "In several processes (foci launch, torchrun, srun, mpirun) each takes whole runs; --jobs "
+       "and --threads are those of one process. Hosts must share the folder of the results, and "
+       "have the same data under the same path. A process that is lost leaves its runs to the "
+       "others, or to the next call: docs/compare.md."}};
 }
 
 VerbPage report_page() {
@@ -92,7 +106,9 @@ VerbPage report_page() {
                     common_flags()}),
           "RUN...",
           "folders of runs over the same data; one that is half-written is named and left out",
-          {"Runs whose flags differ in the seed alone are of one mechanism."}};
+          {"Runs whose flags differ in the seed alone are of one mechanism; other flags that "
+           "differ stand "
+           "in its name, or below it where they are many."}};
 }
 
 VerbPage reproduce_page() {

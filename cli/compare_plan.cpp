@@ -4,6 +4,8 @@
 
 #include "cli/misuse.hpp"
 #include "cli/pages.hpp"
+#include "cli/parsed.hpp"
+#include "cli/run_facts.hpp"
 #include "cli/run_words.hpp"
 #include "cli/suggest.hpp"
 
@@ -31,8 +33,8 @@ const std::map<std::string, std::string>& train_tasks() {
 
 /// Flags that say how this call runs, not what is compared.
 bool is_beside(std::string_view flag) {
-  static const std::set<std::string_view> beside = {"plan", "out",     "jobs",   "json", "quiet",
-                                                    "help", "threads", "device", "model"};
+  static const std::set<std::string_view> beside = {
+      "plan", "out", "jobs", "json", "quiet", "help", "threads", "device", "model", "patience"};
   return beside.count(flag) > 0;
 }
 
@@ -41,7 +43,7 @@ Words train_defaults(const std::string& task) {
   Words words = {{"clip", "1"}, {"sample", "0"}, {"keep", "1"}};
   if (task == "image")
     words.merge(Words{{"model", "vit_micro"},
-                      {"batch", "64"},
+                      {"batch", "16"},
                       {"learning-rate", "0.002"},
                       {"judge-count", "500"}});
   if (task == "segment") {
@@ -83,7 +85,7 @@ struct Read {
 Read read_plan(const std::string& name) {
   const std::string path = preset_path(name);
   std::ifstream file(path);
-  const Json json = Json::parse(file, nullptr, false, /*ignore_comments=*/true);
+  const Json json = parsed_with_comments(file);
   if (!json.is_object()) throw FileError(fmt::format("{}: is not a JSON object", shown(path)));
   Read read;
   std::vector<std::string> names = {"train"};
@@ -128,7 +130,12 @@ Words words_of_model(const std::string& text, const std::string& task) {
   try {
     return words_in(task, flags, "--model");
   } catch (const FileError& fault) {
-    throw Misuse(fault.what(), "a model, and flags of foci train as name=value");
+    std::string spaced = text;
+    std::replace(spaced.begin(), spaced.end(), ',', ' ');
+    throw Misuse(fault.what(),
+                 spaced == text
+                     ? "a model, and flags of foci train as name=value"
+                     : fmt::format("spaces stand between flags: --model '{}'", shown(spaced)));
   }
 }
 
@@ -137,7 +144,7 @@ void check_train(const Words& words) {
     if (words.count(flag) == 0) continue;
     throw Misuse(fmt::format("{} is not for the model's words", flag),
                  "the plan has flags for data, seeds, steps and mechanisms; judged is the test "
-                 "split");
+                 "split, or valid without one");
   }
 }
 
@@ -148,7 +155,8 @@ void add_defaults(Words& words, const std::string& task) {
     if (name == "data") {
       if (task != "image" && task != "listops") {
         throw Misuse(fmt::format("compare --task {} needs --data", task),
-                     "foci data list says where sets come from");
+                     task == "segment" ? "foci data make streets draws some"
+                                       : "foci data list says where sets come from");
       }
       words[name] = task == "image" ? "fashion-mnist" : "listops";
     } else if (name == "corruptions") {
@@ -160,7 +168,23 @@ void add_defaults(Words& words, const std::string& task) {
   if (task != "image") words["attack"] = "none";
 }
 
-void check_corruptions(const std::string& text, const std::string& task) {
+void check_frost(const Words& words) {
+  const auto pictures = words.find("frost");
+  if (pictures != words.end()) {
+    if (words.at("task") != "image")
+      throw Misuse(
+          fmt::format("compare --task {} has no --frost; it is for image", words.at("task")));
+    corrupt::read_frost(pictures->second);
+  }
+  if (pictures != words.end() || words.at("task") != "image" || !has_frost(words.at("corruptions")))
+    return;
+  throw Misuse("frost needs pictures of it: --frost FOLDER",
+               "ImageNet-C's are in its repository; without them --corruptions "
+               "noise,blur,snow,fog,brightness,digital");
+}
+
+void check_corruptions(const Words& words) {
+  const std::string &text = words.at("corruptions"), &task = words.at("task");
   if (text == "none") return;
   std::vector<std::string> known = split(corruption_defaults(task), ',');
   if (task == "image") {
@@ -174,6 +198,7 @@ void check_corruptions(const std::string& text, const std::string& task) {
                              suggestion(name, known)),
                  "none, or of " + listed(known));
   }
+  check_frost(words);
 }
 
 void check_attacks(const Words& words) {
@@ -197,16 +222,51 @@ void add_contenders(ComparePlan& plan) {
   }
 }
 
+/// What trained runs have of their own cannot be asked for.
+void check_checkpoint(const Words& typed) {
+  if (typed.count("checkpoint") == 0) return;
+  for (const char* flag : {"mechanisms", "seeds", "budget", "steps", "model"}) {
+    if (typed.count(flag) == 0) continue;
+    throw Misuse(fmt::format("--{} does not go with --checkpoint", flag),
+                 "nothing is trained; mechanisms, seeds and steps are those of the runs");
+  }
+}
+
+/// Trained runs are compared on what they were trained on, unless the flags say otherwise.
+void take_from_runs(Words& words) {
+  const RunFacts first = run_facts(split(words.at("checkpoint"), ',').front());
+  if (first.words.count("data") > 0) words.emplace("data", first.words.at("data"));
+  const Json size = first.data.value("vocabulary", Json());
+  const bool tokens = size.is_number() && size > 0;
+  for (const auto& [task, own] : train_tasks()) {
+    if (own != first.task || task == (tokens ? "series" : "listops")) continue;
+    words.emplace("task", task);
+  }
+}
+
 }  // namespace
 
+bool has_frost(const std::string& corruptions) {
+  if (corruptions == "none") return false;
+  const auto frosts = [](const std::string& name) {
+    const auto all = corrupt::corruptions_named(name);
+    return std::find(all.begin(), all.end(), corrupt::Corruption::frost) != all.end();
+  };
+  const auto names = split(corruptions, ',');
+  return std::any_of(names.begin(), names.end(), frosts);
+}
+
 ComparePlan plan_of(const Compare& verb) {
+  check_checkpoint(verb.words);
   ComparePlan plan;
+  plan.typed = verb.words;
   const auto given = verb.words.find("plan");
   Read read = given == verb.words.end() ? Read() : read_plan(given->second);
   plan.words = read.words;
   for (const auto& [flag, text] : verb.words) {
     if (!is_beside(flag)) plan.words[flag] = text;
   }
+  if (plan.words.count("checkpoint") > 0) take_from_runs(plan.words);
   plan.words.emplace("task", "image");
   const std::string task = plan.words.at("task");
   plan.task = train_tasks().at(task);
@@ -221,7 +281,7 @@ ComparePlan plan_of(const Compare& verb) {
       plan.train[flag] = text;
   }
   check_train(plan.train);
-  check_corruptions(plan.words.at("corruptions"), task);
+  check_corruptions(plan.words);
   check_attacks(plan.words);
   add_contenders(plan);
   const std::int64_t seeds = to_count(plan.words.at("seeds"));
@@ -232,6 +292,7 @@ ComparePlan plan_of(const Compare& verb) {
   plan.budget = plan.steps > 0 ? 0 : seconds_of(plan.words.at("budget"));
   if (plan.words.count("checkpoint") > 0)
     plan.checkpoints = split(plan.words.at("checkpoint"), ',');
+  if (!plan.checkpoints.empty()) plan.budget = 0;  // it is for training
   return plan;
 }
 

@@ -27,12 +27,18 @@ struct ComparePlan {
   std::vector<std::string> checkpoints;  ///< runs that are there, in place of the above
   double budget = 0;                     ///< seconds; 0: steps say
   std::int64_t steps = 0;                ///< 0: the budget decides
+  std::string split = "test";            ///< that models are judged by
+  std::string called = "compare";        ///< as it was: "launch -n 2 -- compare", with these words
+  Words typed;
 };
 
 /// Throws Misuse, FileError.
 ComparePlan plan_of(const Compare& verb);
 /// As --plan reads it.
 Json json_of(const ComparePlan& plan);
+
+/// Whether frost is among corruptions of images, by itself or in weather or all.
+bool has_frost(const std::string& corruptions);
 
 Contender contender_of(const std::string& name);
 /// "1h30m" -> 5400. Throws Misuse.

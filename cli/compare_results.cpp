@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // results.json: measures with their statistics, and the verdict in words.
+#include "cli/compare_doubts.hpp"
 #include "cli/compare_parts.hpp"
 #include "cli/suggest.hpp"
 
@@ -124,6 +125,12 @@ std::optional<Measured> over_layers(const Comparison& all, const std::string& na
   return some ? std::optional(out) : std::nullopt;
 }
 
+/// Turns that differ a lot were timed beside other work: no speed of them is held against another.
+bool is_disturbed(const Measured& one) {
+  return std::any_of(one.flags.begin(), one.flags.end(),
+                     [](const RecordFlag& flag) { return flag.name == "busy-machine"; });
+}
+
 std::vector<Measured> all_measured(const Comparison& all) {
   std::vector<Measured> out;
   for (const std::string& name : record_names(all)) out.push_back(measured(all, name));
@@ -133,12 +140,13 @@ std::vector<Measured> all_measured(const Comparison& all) {
   if (auto mean = corruption_mean(out)) out.push_back(std::move(*mean));
   static const std::vector<std::string> groups = {
       "accuracy", "robustness", "corruption", "concentration", "collapse", "speed", "memory"};
+  // What a score is held against comes before it, single corruptions behind their mean.
   const auto rank = [&](const Measured& m) {
-    return std::find(groups.begin(), groups.end(), m.kind.group) - groups.begin();
+    const int place = m.kind.name == "clean" ? 0 : m.kind.decides ? 1 : 2;
+    return std::pair(std::find(groups.begin(), groups.end(), m.kind.group), place);
   };
-  std::stable_sort(out.begin(), out.end(), [&](const Measured& a, const Measured& b) {
-    return std::pair(rank(a), !a.kind.decides) < std::pair(rank(b), !b.kind.decides);
-  });
+  std::stable_sort(out.begin(), out.end(),
+                   [&](const Measured& a, const Measured& b) { return rank(a) < rank(b); });
   const std::string& baseline = all.mechanisms.front().name;
   std::vector<compare::Difference*> deciding;
   for (Measured& one : out) {
@@ -146,16 +154,18 @@ std::vector<Measured> all_measured(const Comparison& all) {
       const std::string& name = all.mechanisms[i].name;
       one.against[name] = compare::difference_of(one.series[name], one.series[baseline],
                                                  {.better = one.kind.better});
+      if (is_disturbed(one)) one.against[name].verdict = compare::Verdict::unknown;
     }
     for (auto& [name, difference] : one.against) {
-      if (one.kind.decides && difference.seeds > 0) deciding.push_back(&difference);
+      if (one.kind.decides && difference.seeds >= compare::least_seeds)
+        deciding.push_back(&difference);
     }
   }
   compare::adjust(deciding);
   return out;
 }
 
-constexpr double surely = 0.05, worth_telling = 0.01;
+constexpr double surely = 0.05, worth_telling = 0.05;
 
 bool holds(const Measured& one, const compare::Difference& difference) {
   return one.kind.decides && difference.adjusted < surely &&
@@ -179,7 +189,8 @@ Json against_json(const Measured& one) {
   Json json = Json::object();
   for (const auto& [name, found] : one.against) {
     const bool sure = holds(one, found);
-    std::string words = compare::words_of(found, one.kind.unit);
+    std::string words = is_disturbed(one) ? "no verdict: timed on a busy machine"
+                                          : compare::words_of(found, one.kind.unit);
     const bool told =
         found.verdict == compare::Verdict::better || found.verdict == compare::Verdict::worse;
     if (told && one.kind.decides && !sure) words += "; may be chance, counting all comparisons";
@@ -198,8 +209,8 @@ Json against_json(const Measured& one) {
 
 /// Those that the first table of a page has, beside those that decide.
 bool is_key(const std::string& name) {
-  return name == "concentration" || name == "cosine" || name == "train_per_second" ||
-         name == "peak_mebibytes";
+  return name == "clean" || name == "concentration" || name == "cosine" ||
+         name == "train_per_second" || name == "peak_mebibytes";
 }
 
 Json measure_json(const Measured& one) {
@@ -241,6 +252,7 @@ Json runs_json(const Comparison& all) {
                     {"seconds", s.seconds},
                     {"stage", s.stage},
                     {"error", s.error}});
+    if (!s.place.empty()) list.back()["place"] = s.place;
   }
   return list;
 }
@@ -260,6 +272,16 @@ std::vector<std::string> findings_of(const std::vector<Measured>& all, bool sure
   return found;
 }
 
+/// Of what decides, at least one difference has enough seeds.
+bool tells_anything(const std::vector<Measured>& all) {
+  for (const Measured& one : all) {
+    for (const auto& [name, difference] : one.against) {
+      if (one.kind.decides && difference.verdict != compare::Verdict::unknown) return true;
+    }
+  }
+  return false;
+}
+
 std::string headline_of(const std::vector<Measured>& all, const Comparison& comparison) {
   const std::string& baseline = comparison.mechanisms.front().name;
   if (comparison.mechanisms.size() < 2)
@@ -268,6 +290,14 @@ std::string headline_of(const std::vector<Measured>& all, const Comparison& comp
     return fmt::format("{} seed{} cannot tell which mechanism is better; {} can.",
                        comparison.seeds.size(), comparison.seeds.size() == 1 ? "" : "s",
                        compare::least_seeds);
+  }
+  if (!tells_anything(all)) {
+    const auto done =
+        std::count_if(comparison.runs.begin(), comparison.runs.end(),
+                      [](const ComparedRun& run) { return run.state.state == "done"; });
+    return fmt::format("{} yet: {} of {} runs are done.",
+                       done > 0 ? "No verdict" : "Nothing is measured", done,
+                       comparison.runs.size());
   }
   std::vector<std::string> winners, losers;
   for (const ComparedMechanism& mechanism : comparison.mechanisms) {
@@ -292,7 +322,7 @@ Json verdict_json(const std::vector<Measured>& all, const Comparison& comparison
   int comparisons = 0;
   for (const Measured& one : all) {
     for (const auto& [name, difference] : one.against)
-      comparisons += one.kind.decides && difference.seeds > 0;
+      comparisons += one.kind.decides && difference.seeds >= compare::least_seeds;
   }
   Json sentences = Json::array();
   for (const std::string& text : findings_of(all, true)) sentences.push_back(text + ".");
@@ -351,6 +381,9 @@ Json results_json(const Comparison& comparison) {
   json["ellipses"] = ellipses_json(comparison);
   json["figures"] = Json::array();
   Json list = comparison.facts.value("flags", Json::array());
+  for (const Json& flag : {still_falling(comparison), known_by_heart(comparison)}) {
+    if (!flag.is_null()) list.push_back(flag);
+  }
   for (const Json& flag : flags_json(flags)) list.push_back(flag);
   json["flags"] = list;
   return json;

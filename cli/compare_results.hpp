@@ -33,6 +33,7 @@ struct RunState {
   std::uint64_t seed = 0;
   std::string state = "waiting";  ///< waiting, running, done, failed
   std::string stage, error;
+  std::string place = {};  ///< while it runs, where there are several ranks: "rank 1 on node2"
   std::int64_t step = 0, steps = 0;
   double per_second = 0, seconds = 0;
 };
@@ -77,8 +78,5 @@ Json draw_figures(const std::string& folder, const Json& results);
 /// Writes all of it into the folder, each file whole: results.json, results.csv, records.jsonl,
 /// figures, report.html. Figures are named in the results.
 void write_results(const std::string& folder, const Comparison& comparison, Json& results);
-
-/// Under another name first, so that a kill leaves the old file or the new. Throws FileError.
-void write_whole(const std::string& path, const std::string& text);
 
 }  // namespace foci::cli

@@ -11,19 +11,22 @@ namespace foci::cli {
 namespace {
 
 std::string place_of(const RunState& run, const std::string& samples) {
-  std::string text = run.stage.empty() ? "starting" : run.stage;
+  std::string text = run.place.empty() ? "" : run.place + ": ";
+  text += run.stage.empty() ? "starting" : run.stage;
   if (run.stage == "training" && run.steps > 0)
     text += fmt::format(" {} of {}, {:.0f} {}/s", run.step, run.steps, run.per_second, samples);
   return text;
 }
 
-std::string sum_of(const std::vector<RunState>& runs, double left, const std::string& best) {
+std::string sum_of(const std::vector<RunState>& runs, double left, const std::string& best,
+                   bool stops) {
   const auto count = [&](const char* state) {
     return std::count_if(runs.begin(), runs.end(),
                          [&](const RunState& run) { return run.state == state; });
   };
   std::string text = fmt::format("{} of {} runs done", count("done"), runs.size());
   if (count("failed") > 0) text += fmt::format(", {} failed", count("failed"));
+  if (stops) return text + ", told to stop: the others save";
   if (left > 0) text += ", " + time_left(left);
   if (!best.empty()) text += "; best so far: " + best;
   return text;
@@ -42,12 +45,13 @@ void LiveTable::clear() {
   std::fflush(stderr);
 }
 
-void LiveTable::at(const std::vector<RunState>& runs, double left, const std::string& best) {
+void LiveTable::at(const std::vector<RunState>& runs, double left, const std::string& best,
+                   bool stops) {
   if (show_ == Show::nothing) return;
   const auto time = Clock::now();
   if (std::chrono::duration<double>(time - last_).count() < (moving_ ? 0.3 : 15.0)) return;
   last_ = time;
-  std::vector<std::string> lines = {"compare: " + sum_of(runs, left, best)};
+  std::vector<std::string> lines = {"compare: " + sum_of(runs, left, best, stops)};
   std::string plain;
   for (const RunState& run : runs) {
     if (run.state != "running") continue;

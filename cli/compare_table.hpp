@@ -20,8 +20,10 @@ class LiveTable {
   LiveTable(const LiveTable&) = delete;
   LiveTable& operator=(const LiveTable&) = delete;
 
-  /// `left`: seconds, 0 where nobody knows; `best`: in words.
-  void at(const std::vector<RunState>& runs, double left, const std::string& best);
+  /// `left`: seconds, 0 where nobody knows; `best`: in words;
+  /// `stops`: told to.
+  void at(const std::vector<RunState>& runs, double left, const std::string& best,
+          bool stops = false);
   void clear();
 
  private:

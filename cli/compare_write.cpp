@@ -2,23 +2,15 @@
 // Results as files, and as a table on a terminal.
 #include "cli/compare_results.hpp"
 
-#include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
+#include "cli/write.hpp"
 
-#include <foci/error.hpp>
 #include <foci/report.hpp>
 
 #include <fmt/core.h>
 
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
-
 namespace foci::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// A field of CSV.
 std::string field(const std::string& text) {
@@ -44,6 +36,21 @@ std::string cell(const Json& measure, const std::string& mechanism) {
   return text;
 }
 
+/// With the unit, unless the title ends with it.
+std::string title_of(const Json& measure) {
+  std::string title = measure.at("title");
+  const std::string unit = measure.at("unit");
+  if (unit.empty() || title.ends_with(" " + unit)) return title;
+  return title + ", " + (unit == "share" ? "%" : unit);
+}
+
+/// How many samples a score is over; time and memory are over none.
+std::string samples_of(const Json& measure) {
+  const Json& group = measure.at("group");
+  const auto n = measure.at("n").get<std::int64_t>();
+  return n <= 0 || group == "speed" || group == "memory" ? "" : std::to_string(n);
+}
+
 /// All Records of the runs, a line each.
 std::string records_text(const Comparison& comparison) {
   std::string text;
@@ -54,16 +61,6 @@ std::string records_text(const Comparison& comparison) {
 }
 
 }  // namespace
-
-void write_whole(const std::string& path, const std::string& text) {
-  const std::string other = path + ".part";
-  std::ofstream file(other, std::ios::trunc | std::ios::binary);
-  file << text << std::flush;
-  std::error_code fault(errno, std::generic_category());
-  if (file) fs::rename(other, path, fault);
-  if (!file || fault)
-    throw FileError(fmt::format("{}: cannot be written: {}", shown(path), fault.message()));
-}
 
 std::string results_csv(const Json& results) {
   std::string text = "measure,mechanism,seed,value,unit,n,group\n";
@@ -93,17 +90,15 @@ void write_results(const std::string& folder, const Comparison& comparison, Json
 }
 
 void print_results(const Json& results) {
-  std::vector<std::string> head = {"measure"};
+  std::vector<std::string> names;
   for (const Json& mechanism : results.at("mechanisms"))
-    head.push_back(mechanism.at("name").get<std::string>());
+    names.push_back(mechanism.at("name").get<std::string>());
+  std::vector<std::string> head = {"measure", "n"};
+  head.insert(head.end(), names.begin(), names.end());
   Table table(head);
   for (const Json& measure : results.at("measures")) {
-    const std::string unit = measure.at("unit");
-    std::vector<std::string> row = {fmt::format("{}{}", measure.at("title").get<std::string>(),
-                                                unit == "share" ? ", %"
-                                                : unit.empty()  ? ""
-                                                                : ", " + unit)};
-    for (std::size_t i = 1; i < head.size(); ++i) row.push_back(cell(measure, head[i]));
+    std::vector<std::string> row = {title_of(measure), samples_of(measure)};
+    for (const std::string& name : names) row.push_back(cell(measure, name));
     table.add(row);
   }
   table.print();
@@ -111,6 +106,8 @@ void print_results(const Json& results) {
              painted(results.at("verdict").at("headline").get<std::string>(), Paint::bold));
   for (const Json& sentence : results.at("verdict").at("sentences"))
     fmt::print("{}\n", sentence.get<std::string>());
+  const std::string why = results.value("demonstration_because", "");
+  if (!why.empty()) fmt::print("A demonstration: {}.\n", why);
   for (const Json& flag : results.at("flags")) {
     fmt::print("doubt: {}: {}; {}\n", flag.at("name").get<std::string>(),
                flag.at("means").get<std::string>(), flag.at("do").get<std::string>());

@@ -10,6 +10,7 @@
 #include <foci/error.hpp>
 #include <foci/executor.hpp>
 #include <foci/image.hpp>
+#include <foci/pictures.hpp>
 
 #include <fmt/core.h>
 
@@ -143,9 +144,9 @@ VerbPage corrupt_page() {
       "Writes images as noise, blur, weather and compression leave them: ImageNet-C's corruptions.",
       {{"what they look like: a row a corruption, a column a severity",
         "foci corrupt data/fashion-mnist --corrupt noise,blur --sheet sheet.png"},
-       {"sets to judge a model by, as ImageNet-C has them",
+       {"sets to evaluate a model on, as ImageNet-C has them",
         "foci corrupt data/fashion-mnist --corrupt fog,contrast --severity 1,3,5 --out fog-c"},
-       {"judge a run by all of them", "foci eval runs/a --corrupt all --frost frost"}},
+       {"evaluate a run on all of them", "foci eval runs/a --corrupt all --frost frost"}},
       together({{{"out", "FILE", "", tensor_group,
                   "folder for the sets, CORRUPTION/SEVERITY in it, each a test split"},
                  {"sheet", "FILE", "", tensor_group,
@@ -179,7 +180,10 @@ int run(const Corrupt& verb) {
   const data::Image image = image_of(set, verb.words);
   const corrupt::How how = how_of(verb, harm, image);
   if (!sheet.empty()) {
-    data::write_png(sheet, corrupt::contact_sheet(image, harm.corruptions, how));
+    static const std::vector<std::string> columns = {"as it is",   "severity 1", "severity 2",
+                                                     "severity 3", "severity 4", "severity 5"};
+    const data::Image images = corrupt::contact_sheet(image, harm.corruptions, how);
+    data::write_png(sheet, report::named_sheet(images, names_of(harm.corruptions), columns));
   }
   if (!out.empty()) write_all(verb, harm, set);
   constexpr int pixels[] = {32, 64, 224};

@@ -27,8 +27,9 @@ int run(const WithTorch& verb) {
   for (const std::string& word : verb.arguments) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   // torch waits in libgomp and in OpenBLAS, whose threads spin on the same cores: a step on two of
-  // them takes half the time when libgomp's soon sleep. It is read when libgomp is loaded.
+  // them takes half the time when they soon sleep. Both read it when they are loaded.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "2000", 0);
+  ::setenv("OPENBLAS_THREAD_TIMEOUT", "14", 0);  // 2^14 ticks of the clock
   ::execv(program.c_str(), words.data());
   throw Error(fmt::format("{}: {}", program, std::generic_category().message(errno)));
 }

@@ -19,16 +19,19 @@ namespace {
 
 constexpr std::size_t columns = 100, indent = 6;
 
-void print_wrapped(const std::string& text, std::size_t margin) {
+/// Every line but the first begins `margin` letters in; `begin` stands before the first.
+void print_wrapped(const std::string& text, std::size_t margin, std::string begin) {
+  begin.resize(margin, ' ');
   std::string line;
   for (const std::string& word : split(text, ' ')) {
     if (!line.empty() && margin + line.size() + 1 + word.size() > columns) {
-      fmt::print("{:{}}{}\n", "", margin, line);
+      fmt::print("{}{}\n", begin, line);
+      begin.assign(margin, ' ');
       line.clear();
     }
     line += (line.empty() ? "" : " ") + word;
   }
-  fmt::print("{:{}}{}\n", "", margin, line);
+  fmt::print("{}{}\n", begin, line);
 }
 
 void print_examples(const VerbPage& page) {
@@ -43,10 +46,11 @@ void print_overview() {
   fmt::print("{}\n\nUsage: foci VERB [FLAGS]\n\n{}\n", program_purpose,
              painted("Verbs", Paint::bold));
   for (const std::string& name : verb_names()) {
-    fmt::print("  {:<12}{}\n", name, find_verb(name)->purpose);
+    print_wrapped(std::string(find_verb(name)->purpose), 14, "  " + name);
   }
   fmt::print("\n{}\n", painted("Start here", Paint::bold));
-  fmt::print("  foci compare            # every mechanism side by side, on made tensors\n");
+  fmt::print("  foci bench --all        # every mechanism side by side, on made tensors\n");
+  fmt::print("  foci compare            # trains, attacks and times a model under each\n");
   fmt::print("  foci help attend        # how to run one on your own tensors\n");
   fmt::print("  foci --version\n");
 }
@@ -90,19 +94,20 @@ int run(const Help& verb) {
     return 0;
   }
   const VerbPage& page = *find_verb(verb.verb);
-  fmt::print("{}\n\nUsage: {}\n", page.purpose, usage_of(page));
+  print_wrapped(std::string(page.purpose), 0, "");
+  fmt::print("\nUsage: {}\n", usage_of(page));
   print_examples(page);
   for (const std::string_view group : groups_of(page)) {
     fmt::print("\n{}\n", painted(std::string(group), Paint::bold));
     for (const Flag& flag : page.flags) {
       if (flag.group != group) continue;
       fmt::print("  {}\n", flag_synopsis(flag));
-      print_wrapped(flag_text(flag), indent);
+      print_wrapped(flag_text(flag), indent, "");
     }
   }
   for (const std::string_view note : page.notes) {
     fmt::print("\n");
-    print_wrapped(std::string(note), 0);
+    print_wrapped(std::string(note), 0, "");
   }
   return 0;
 }

@@ -49,18 +49,23 @@ void hear(const Ranks& ranks) {
   }
 }
 
-/// The first that ended badly since the last look, if any.
-const Rank* reap(const Ranks& ranks) {
-  const Rank* bad = nullptr;
+/// Those that ended badly since the last look.
+std::vector<const Rank*> reap(const Ranks& ranks) {
+  std::vector<const Rank*> bad;
   int status = 0;
   for (pid_t child = 0; (child = ::waitpid(-1, &status, WNOHANG)) > 0;) {
     for (const auto& rank : ranks) {
       if (rank->process() != child) continue;
       rank->end(status);
-      if (rank->status() != 0 && bad == nullptr) bad = rank.get();
+      if (rank->status() != 0) bad.push_back(rank.get());
     }
   }
   return bad;
+}
+
+/// Training needs all; of a comparison only rank 0, which writes the results.
+bool is_needed(const Launch& launch, const Rank& rank) {
+  return launch.command[0] != "compare" || rank.rank() == 0;
 }
 
 std::string end_of(const Rank& rank) {
@@ -97,11 +102,14 @@ int run(const Launch& launch) {
       tell(caught);
       caught = 0;
     }
-    const Rank* bad = reap(ranks);
-    if (bad != nullptr && status == 0) {
+    for (const Rank* bad : reap(ranks)) {
+      const bool needed = is_needed(launch, *bad);
+      if (status != 0) continue;  // it ends because another did
+      if (!launch.quiet)
+        fmt::print(stderr, "foci: {}; all others {}\n", end_of(*bad), needed ? "end" : "go on");
+      if (!needed) continue;
       status = bad->status() > 128 ? 1 : bad->status();
       last_moment = Clock::now() + grace;
-      if (!launch.quiet) fmt::print(stderr, "foci: {}; all others end\n", end_of(*bad));
     }
     if (Clock::now() > last_moment) tell(SIGKILL);
   }

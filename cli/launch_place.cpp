@@ -8,7 +8,6 @@
 #include <fmt/core.h>
 
 #include <arpa/inet.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,14 +20,8 @@ namespace {
 
 constexpr int usual_port = 29500;
 
-std::string own_host() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 bool is_here(const std::string& host) {
-  return host == "localhost" || host == "127.0.0.1" || host == own_host();
+  return host == "localhost" || host == "127.0.0.1" || host == this_host();
 }
 
 /// One that nobody listens at now.
@@ -42,11 +35,6 @@ int free_port() {
   const bool found = ::bind(socket, any, size) == 0 && ::getsockname(socket, any, &size) == 0;
   ::close(socket);
   return found ? ntohs(place.sin_port) : usual_port;
-}
-
-int processors() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 std::string quoted(const std::string& word) {
@@ -76,7 +64,7 @@ Place place_of(const Launch& launch) {
       std::all_of(seats.begin(), seats.end(), [](const Seat& seat) { return seat.host.empty(); });
   Place place{launch.master, launch.port};
   if (place.address.empty()) {
-    place.address = all_here ? "127.0.0.1" : seats[0].host.empty() ? own_host() : seats[0].host;
+    place.address = all_here ? "127.0.0.1" : seats[0].host.empty() ? this_host() : seats[0].host;
   }
   if (place.port == 0) place.port = all_here ? free_port() : usual_port;
   return place;
@@ -92,7 +80,7 @@ std::vector<std::string> settings_of(const Launch& launch, const Seat& seat, con
                                        fmt::format("MASTER_PORT={}", place.port)};
   // Processes that each take every core are in one another's way.
   if (each > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
-    settings.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1, processors() / each)));
+    settings.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1, cpu_cores() / each)));
   return settings;
 }
 

@@ -35,9 +35,10 @@ void check_command(const std::vector<std::string>& command) {
   constexpr const char* hint =
       "for instance foci launch -n 2 -- train images --data data/made --run runs/a";
   if (command.empty()) throw Misuse("launch needs a command after --", hint);
-  if (command[0] != "train") {
-    throw Misuse(fmt::format("{} works in one process; launch is for train", shown(command[0])),
-                 hint);
+  if (command[0] != "train" && command[0] != "compare") {
+    throw Misuse(
+        fmt::format("{} works in one process; launch is for train and compare", shown(command[0])),
+        hint);
   }
   parse(command);
 }
@@ -47,11 +48,13 @@ void check_command(const std::vector<std::string>& command) {
 VerbPage launch_page() {
   return {
       "launch",
-      "Starts several processes that train one model together, each with its part of every batch.",
+      "Starts several processes that train one model together, or share the runs of a comparison.",
       {{"two processes here", "foci launch -n 2 -- train images --data data/made --run runs/a"},
        {"four on each of two machines, by ssh",
         "foci launch -n 8 --hosts node1,node2 -- train images --preset fashion-mnist --run "
-        "runs/b"}},
+        "runs/b"},
+       {"the runs of a comparison on two machines, two at once on each",
+        "foci launch -n 2 --hosts node1,node2 -- compare --jobs 2 --out compared"}},
       together(
           {{{"processes", "COUNT", "1", launch_group, "how many in all; -n for short"},
             {"hosts", "KEY", "this machine", launch_group,
@@ -65,14 +68,16 @@ VerbPage launch_page() {
             {"help", "", "", output_group, "this page"}}}),
       {},
       {},
-      {"--batch stays the size of the whole batch, so the same command gives the same weights for "
-       "any number of processes, up to the order of sums and to what dropout draws; a run may be "
-       "resumed with another number. Every process sees the data and the run's folder under the "
-       "same paths.",
+      {"Those of foci train each have their part of every batch. --batch stays the size of the "
+       "whole one, so the same command gives the same weights for any number of processes, up to "
+       "the order of sums and to what dropout draws; a run may be resumed with another number. "
+       "Every process sees the data and the run's folder under the same paths.",
        "SIGTERM, Ctrl-C and SIGUSR1 are passed on: the processes save and end with status 0. When "
        "one ends badly or is lost, all others end, and one line says which and what the last saved "
        "step is. Standard error has the rank before every line. torchrun, Slurm's srun and "
-       "Open MPI's mpirun start the same command as well: docs/dist.md."}};
+       "Open MPI's mpirun start the same command as well: docs/dist.md.",
+       "Processes of foci compare take whole runs, each for itself; when one is lost the others go "
+       "on and take its runs too. Rank 0 writes the results; without it all end."}};
 }
 
 Verb launch_of(const std::vector<std::string>& arguments) {

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 #include <malloc.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -27,6 +28,12 @@ bool forget_peak() {
 }
 
 }  // namespace
+
+std::string this_host() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
 
 std::string cpu_model() {
   std::ifstream facts("/proc/cpuinfo");

@@ -10,6 +10,7 @@
 
 namespace foci::cli {
 
+std::string this_host();
 std::string cpu_model();
 int cpu_cores();  ///< that this process may use
 /// "Intel(R) Xeon(R) ..., 2 cores"

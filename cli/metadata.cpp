@@ -4,6 +4,7 @@
 
 #include "cli/mechanism.hpp"
 #include "cli/misuse.hpp"
+#include "cli/parsed.hpp"
 #include "cli/suggest.hpp"
 
 #include <foci/error.hpp>
@@ -27,7 +28,7 @@ const Flag* storable(const std::string& name) {
 }
 
 Words words_in(const std::string& text, const std::string& path) {
-  const Json options = Json::parse(text, nullptr, false);
+  const Json options = parsed(text);
   if (!options.is_object()) {
     throw FileError(fmt::format("{}: __metadata__.options is not a JSON object", shown(path)));
   }

@@ -239,8 +239,9 @@ VerbPage data_page() {
                 common_flags()}),
       "list|get|show|make",
       "what to do; list when it is left out",
-      {"The second word is a set's name for get, what to make for make, and a folder for show. "
-       "get checks every file against its SHA-256 before it is put in place."},
+      {"The second word is a set's name for get, what to make for make (images, streets with a "
+       "mask each, listops, pathfinder), and a folder for show. get checks every file against its "
+       "SHA-256 before it is put in place."},
       "[NAME|FOLDER]"};
 }
 

@@ -72,6 +72,7 @@ Measure measure_of(const Called& called) {
 
 Compare compare_of(const Words& words) {
   if (words.count("jobs") > 0) size_of_flag(words, "jobs", 1);
+  if (words.count("patience") > 0) size_of_flag(words, "patience", 40);
   if (words.count("seeds") > 0 && to_count(words.at("seeds")) < 1)
     throw Misuse("--seeds 0 compares nothing; it needs 1 or more, and 3 for a verdict");
   return {.common = common_of(words), .words = words};

@@ -93,18 +93,29 @@ Record chosen(const Reproduce& verb) {
     if (std::find(names.begin(), names.end(), record.name) == names.end())
       names.push_back(record.name);
   }
+  constexpr std::size_t most = 12;
+  const std::size_t more = names.size() > most ? names.size() - most : 0;
+  const std::vector<std::string> first(names.begin(), names.end() - std::ptrdiff_t(more));
+  const std::string hint =
+      "names: " + listed(first) + (more > 0 ? fmt::format(" and {} more", more) : "");
   const auto name = verb.words.find("name");
   if (name == verb.words.end() && records.size() > 1)
     throw Misuse(fmt::format("{} has {} Records; --name or --line says which", shown(verb.records),
                              records.size()),
-                 "names: " + listed(names));
+                 hint);
   const std::string wanted = name == verb.words.end() ? records[0].name : name->second;
   const auto newest = std::find_if(records.rbegin(), records.rend(),
                                    [&](const Record& record) { return record.name == wanted; });
+  const auto count = std::count_if(records.begin(), records.end(),
+                                   [&](const Record& record) { return record.name == wanted; });
+  if (count > 1 && !verb.common.quiet) {
+    warn(fmt::format("the last of {} Records named {}, line {}; --line picks another", count,
+                     shown(wanted), records.rend() - newest));
+  }
   if (newest != records.rend()) return *newest;
   throw Misuse(fmt::format("{} has no Record '{}'{}", shown(verb.records), shown(wanted),
                            suggestion(wanted, names)),
-               "names: " + listed(names));
+               hint);
 }
 
 /// The run itself stays as it is: flags are copied, all else is linked to.

@@ -6,6 +6,7 @@
 #include "cli/machine.hpp"
 #include "cli/misuse.hpp"
 #include "cli/pages.hpp"
+#include "cli/parsed.hpp"
 #include "cli/suggest.hpp"
 
 #include <foci/error.hpp>
@@ -51,7 +52,7 @@ namespace {
 Words read_preset(const std::string& task, const std::string& name) {
   const std::string path = preset_path(name);
   std::ifstream file(path);
-  const Json json = Json::parse(file, nullptr, false, /*ignore_comments=*/true);
+  const Json json = parsed_with_comments(file);
   if (!json.is_object()) throw FileError(fmt::format("{}: is not a JSON object", shown(path)));
   return words_in(task, json, path);
 }

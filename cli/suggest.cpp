@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nearest known word by optimal string alignment, and text made safe for a one-line message.
+// What a word was meant to be: another name, part of one, or one with typing errors by optimal
+// string alignment; and text made safe for a one-line message.
 #include "cli/suggest.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 
 namespace foci::cli {
 namespace {
@@ -55,14 +57,61 @@ std::size_t typing_errors(std::string_view a, std::string_view b) {
   return above[b.size()];
 }
 
+namespace {
+
+constexpr double unlike = 1000;
+
+std::string_view without_dashes(std::string_view word) {
+  return word.substr(std::min(word.find_first_not_of('-'), word.size()));
+}
+
+/// What others call it.
+std::string_view own_name(std::string_view word) {
+  static const std::map<std::string_view, std::string_view> names = {
+      {"gpu", "cuda"},
+      {"half", "f16"},
+      {"float16", "f16"},
+      {"bfloat16", "bf16"},
+      {"float", "f32"},
+      {"float32", "f32"},
+      {"double", "f64"},
+      {"float64", "f64"},
+      {"lr", "learning-rate"},
+      {"elliptical", "layer-change"},
+      {"euclidean", "dot"},
+      {"plain", "dot"},
+      {"mahalanobis", "key-covariance"},
+      {"classification", "images"},
+      {"segmentation", "segments"},
+      {"language", "text"}};
+  const auto found = names.find(word);
+  return found == names.end() ? std::string_view() : found->second;
+}
+
+/// Whether a name, or a part of it behind a dash, begins so; two letters are anybody's.
+bool begins_part(std::string_view word, std::string_view name) {
+  const std::size_t at = word.size() < 3 ? name.npos : name.find(word);
+  return at != name.npos && (at == 0 || name[at - 1] == '-' || name[at - 1] == '_');
+}
+
+/// 0 for the same thing under another name, else about how many typing errors.
+double unlikeness(std::string_view word, std::string_view candidate) {
+  word = without_dashes(word), candidate = without_dashes(candidate);
+  if (own_name(word) == candidate) return 0;
+  if (begins_part(word, candidate)) return candidate.starts_with(word) ? 0.5 : 1.5;
+  const std::size_t errors = typing_errors(word, candidate);
+  return errors <= (std::max(word.size(), candidate.size()) + 1) / 3 ? double(errors) : unlike;
+}
+
+}  // namespace
+
 std::string suggestion(std::string_view word, const std::vector<std::string>& candidates) {
-  if (candidates.empty()) return {};
-  const auto closer = [&](const std::string& a, const std::string& b) {
-    return typing_errors(word, a) < typing_errors(word, b);
+  const auto farther = [&](const std::string& a, const std::string& b) {
+    return unlikeness(word, a) < unlikeness(word, b);
   };
-  const std::string& best = *std::min_element(candidates.begin(), candidates.end(), closer);
-  const bool close = 2 * typing_errors(word, best) <= best.size();
-  return close ? fmt::format("; did you mean {}?", best) : fmt::format("; the nearest is {}", best);
+  const auto best = std::min_element(candidates.begin(), candidates.end(), farther);
+  if (best == candidates.end() || unlikeness(word, *best) >= unlike) return {};
+  return fmt::format("; did you mean {}?", *best);
 }
 
 std::string listed(const std::vector<std::string>& words, std::string_view separator) {

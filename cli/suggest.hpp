@@ -12,8 +12,7 @@ namespace foci::cli {
 /// Typing errors between two words: letters added, lost, changed or swapped with a neighbour.
 std::size_t typing_errors(std::string_view a, std::string_view b);
 
-/// "; did you mean softmax?", or "; the nearest is softmax" when it is far; empty without
-/// candidates.
+/// "; did you mean softmax?"; empty where none is like it: an error then lists what there is.
 std::string suggestion(std::string_view word, const std::vector<std::string>& candidates);
 
 /// "a, b, c"

@@ -147,13 +147,14 @@ VerbPage measure_page() {
                  {"tokenizer", "FILE", "beside the model", measured_group,
                   "llama2.c's tokenizer.bin, or a folder with GPT-2's files"},
                  {"pictures", "FILE", "", output_group,
-                  "a folder for pictures of one sample: heat-maps, the ellipse, maps of tokens, "
-                  "layers by heads, and pictures.json with their numbers"},
+                  "a folder for pictures of one sample: heat-maps, a segmenter's classes, the "
+                  "ellipse, maps of tokens, layers by heads, and pictures.json with their numbers"},
                  {"sample", "COUNT", "0", output_group, "in the pictures"},
                  {"in-layer", "COUNT", "the top one", output_group, "in the pictures, from 0"},
                  {"head", "COUNT", "the mean of all", output_group, "in the pictures, from 0"},
                  {"query", "COUNT", "the class token or the last", output_group,
-                  "in the pictures: a token's number, the class token's being 0"},
+                  "in the pictures: a token's number, the class token's being 0; in a segmenter's "
+                  "mask transformer patches come first"},
                  {"batch", "COUNT", "50", running_group, "samples at once"},
                  {"out", "FILE", "RUN/measure", output_group,
                   "the folder of measure.json; without a run it is not written otherwise"}},

@@ -47,7 +47,7 @@ Flags data_flags() {
   return {
       {"data", "FILE", "required", data_group,
        "a folder, for text a file too, or the name of a set in data/"},
-      {"split", "train|valid|test", "test", data_group, "what the model is judged by"},
+      {"split", "train|valid|test", "test", data_group, "what the model is evaluated on"},
       {"tokenizer", "words|pairs|bytes", "words", data_group,
        "what a token is: a word of the training text, GPT-2's byte pairs, a byte"},
       {"pairs", "FILE", "", data_group,
@@ -93,7 +93,7 @@ Flags change_flags() {
       {"mixup", "NUMBER", "0", change_group, "alpha of mixup; 0: without it"},
       {"cutmix", "NUMBER", "0", change_group, "alpha of cutmix; 0: without it"},
       {"label-smoothing", "NUMBER", "0.1", change_group, "share of a label that all classes get"},
-      {"crop-share", "NUMBER", "1", change_group, "judged is the middle of an image, this much"},
+      {"crop-share", "NUMBER", "1", change_group, "evaluated is the middle of an image, this much"},
       {"least-size", "NUMBER", "0.5", change_group, "segments: image and mask become so large ..."},
       {"most-size", "NUMBER", "2", change_group, "... up to so large before a window is cut"},
       {"shorter", "COUNT", "0", change_group,
@@ -138,11 +138,11 @@ Flags run_flags() {
       {"evaluate-every", "COUNT", "0", run_group, "steps; 0: at the end of every epoch"},
       {"save-every", "COUNT", "0", run_group, "steps; 0: at the end of every epoch"},
       {"stride", "COUNT", "0", run_group,
-       "judged windows begin every so many tokens or pixels; 0: side by side, half a window"},
+       "evaluated windows begin every so many tokens or pixels; 0: side by side, half a window"},
       {"sample", "COUNT", "64", run_group,
-       "tokens of text that the model makes where it is judged; 0: none"},
+       "tokens of text that the model makes where it is evaluated; 0: none"},
       {"judge-count", "COUNT", "0", run_group,
-       "images that the run judges itself by, evenly over the split; 0: all of them"},
+       "images that the run is evaluated on, evenly over the split; 0: all of them"},
       {"keep", "COUNT", "2", run_group, "checkpoints that stay"},
       {"workers", "COUNT", "1", run_group, "threads that make batches ahead"},
       {"patience", "NUMBER", "40", run_group,
@@ -231,8 +231,8 @@ VerbPage train_page() {
 VerbPage eval_page() {
   return {
       "eval",
-      "Judges the last checkpoint of a run by a whole split.",
-      {{"top-1 and top-5, or what the task is judged by", "foci eval runs/a"},
+      "Evaluates the last checkpoint of a run on a whole split.",
+      {{"top-1 and top-5, or the scores of the task", "foci eval runs/a"},
        {"the average of the weights, for a program", "foci eval runs/a --ema --json"}},
       together({{{"data", "FILE", "the run's", data_group, "another set"},
                  {"split", "train|valid|test", "the run's", data_group, "of the set"},
@@ -240,15 +240,14 @@ VerbPage eval_page() {
                  {"count", "COUNT", "0", data_group,
                   "images alone: so many, evenly over the split; 0: all of them"},
                  {"right", "FILE", "", data_group,
-                  "images alone: a JSON file of which were named right, a digit each"},
+                  "images alone: a JSON file of which were classified correctly, a digit each"},
                  {"stride", "COUNT", "the run's", run_group,
-                  "judged windows begin every so many tokens or pixels"},
+                  "evaluated windows begin every so many tokens or pixels"},
                  {"batch", "COUNT", "the run's", run_group, "images a batch"},
                  {"workers", "COUNT", "1", run_group, "threads that make batches ahead"},
                  {"corrupt", "KEY", "", harm_group,
-                  "judge by harmed data, names with commas: of images those of foci corrupt, of "
-                  "text swap, "
-                  "synonyms and bytes, of time series noise, spikes and missing"}},
+                  "evaluate on corrupted data, names with commas: of images those of foci corrupt, "
+                  "of text swap, synonyms and bytes, of time series noise, spikes and missing"}},
                 harm_flags(),
                 {{"baseline", "FILE", "", harm_group,
                   "run whose errors under the same corruptions are the unit"},
@@ -259,7 +258,7 @@ VerbPage eval_page() {
       "RUN",
       "the folder of a run",
       {"With --corrupt every score is a Record: error_NAME_SEVERITY and, where all five were "
-       "judged, error_NAME; with all 15 corruptions of images mce_alexnet, and with --baseline "
+       "taken, error_NAME; with all 15 corruptions of images mce_alexnet, and with --baseline "
        "mce_baseline and relative_mce_baseline, in percent. Of text perplexity_NAME has changed "
        "tokens among its targets, perplexity_NAME_untouched has not; changes-NAME.tsv in the "
        "run's folder lists the changes. --seed draws other noise."}};

@@ -10,7 +10,9 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 namespace foci::cli {
 namespace {
@@ -61,6 +63,34 @@ bool looks_like_flag(const std::string& argument) {
   return argument.size() > 1 && argument[0] == '-';
 }
 
+bool has_flag(const VerbPage& page, std::string_view name) {
+  return std::any_of(page.flags.begin(), page.flags.end(),
+                     [&](const Flag& flag) { return flag.name == name; });
+}
+
+/// Of compare: a mechanism, or a flag of the model, asked for as foci train does.
+std::string meant(const VerbPage& page, const std::string& name) {
+  if (page.name != "compare" || !name.starts_with("--")) return {};
+  for (const char* other :
+       {"--metric", "--metrics", "--weighting", "--weightings", "--attention"}) {
+    if (name == other) return "; did you mean --mechanisms?";
+  }
+  const std::string flag = name.substr(2);
+  if (!has_flag(*find_verb("train"), flag)) return {};
+  return fmt::format("; did you mean --model '{}=...'?", flag);
+}
+
+/// A file or a set in data/ that was named without its flag.
+[[noreturn]] void refuse_stray(const VerbPage& page, const std::string& word) {
+  std::error_code fault;
+  const bool is_data =
+      has_flag(page, "data") && page.word.empty() &&
+      (std::filesystem::exists(word, fault) || std::filesystem::exists("data/" + word, fault));
+  throw Misuse(fmt::format("{} does not know what to do with '{}'{}", page.name, shown(word),
+                           is_data ? fmt::format("; did you mean --data {}?", shown(word)) : ""),
+               fmt::format("see foci help {}", page.name));
+}
+
 [[noreturn]] void refuse_flag(const VerbPage& page, const std::string& argument) {
   const std::string name = without_value(argument);
   if (name.starts_with("--")) {
@@ -68,7 +98,9 @@ bool looks_like_flag(const std::string& argument) {
     if (!sentence.empty()) throw Misuse(fmt::format("{}: {}", shown(name), sentence));
   }
   const auto names = flag_names(page);
-  throw Misuse(fmt::format("{} has no flag {}{}", page.name, shown(name), suggestion(name, names)),
+  const std::string other = meant(page, name);
+  throw Misuse(fmt::format("{} has no flag {}{}", page.name, shown(name),
+                           other.empty() ? suggestion(name, names) : other),
                fmt::format("its flags are {}", listed(names)));
 }
 
@@ -133,8 +165,7 @@ Called call_of_verb(const CLI::App& verb) {
   }
   if (!others.empty()) {
     if (looks_like_flag(others[0])) refuse_flag(page, others[0]);
-    throw Misuse(fmt::format("{} does not know what to do with '{}'", page.name, shown(others[0])),
-                 fmt::format("see foci help {}", page.name));
+    refuse_stray(page, others[0]);
   }
   return called;
 }
@@ -161,9 +192,7 @@ Called read_call(const std::vector<std::string>& arguments) {
   const auto strays = tree->remaining();
   if (!strays.empty()) {
     if (looks_like_flag(strays[0])) refuse_verb(strays[0]);
-    throw Misuse(fmt::format("{} does not know what to do with '{}'", verbs[0]->get_name(),
-                             shown(strays[0])),
-                 fmt::format("see foci help {}", verbs[0]->get_name()));
+    refuse_stray(*find_verb(verbs[0]->get_name()), strays[0]);
   }
   return call_of_verb(*verbs[0]);
 }

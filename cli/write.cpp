@@ -10,8 +10,11 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <system_error>
 
 namespace foci::cli {
 namespace {
@@ -66,6 +69,23 @@ void write_result(const std::string& path, const std::map<std::string, Tensor>& 
   for (const auto& [name, tensor] : tensors) views[name] = tensor.view();
   const Undisturbed undisturbed;
   write_safetensors(path, views, metadata);
+}
+
+void write_whole(const std::string& path, const std::string& text) {
+  const std::string other = path + ".part";
+  std::ofstream file(other, std::ios::trunc | std::ios::binary);
+  file << text << std::flush;
+  std::error_code fault(errno, std::generic_category());
+  if (file) std::filesystem::rename(other, path, fault);
+  if (!file || fault)
+    throw FileError(fmt::format("{}: cannot be written: {}", shown(path), fault.message()));
+}
+
+void write_picture(const std::string& path, const std::string& svg) {
+  std::ofstream file(path, std::ios::binary);
+  file << svg;
+  file.close();
+  if (!file) throw FileError(fmt::format("{}: cannot be written", shown(path)));
 }
 
 }  // namespace foci::cli

@@ -16,4 +16,10 @@ void check_writable(const std::string& path);
 void write_result(const std::string& path, const std::map<std::string, Tensor>& tensors,
                   const std::map<std::string, std::string>& metadata);
 
+/// Under another name first, so that a kill leaves the old file or the new. Throws FileError.
+void write_whole(const std::string& path, const std::string& text);
+
+/// What was drawn, to a device as well. Throws FileError.
+void write_picture(const std::string& path, const std::string& svg);
+
 }  // namespace foci::cli

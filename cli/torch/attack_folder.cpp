@@ -4,8 +4,10 @@
 
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
+#include "cli/write.hpp"
 
 #include <foci/error.hpp>
+#include <foci/pictures.hpp>
 #include <foci/safetensors.hpp>
 
 #include <ATen/TensorOperators.h>
@@ -15,7 +17,6 @@
 
 #include <fmt/core.h>
 
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -24,17 +25,6 @@ namespace foci::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Under another name first, so that a kill leaves the old file or the new.
-void write_whole(const std::string& path, const std::string& text) {
-  const std::string other = path + ".part";
-  std::ofstream file(other, std::ios::trunc);
-  file << text << std::flush;
-  std::error_code fault(errno, std::generic_category());
-  if (file) fs::rename(other, path, fault);
-  if (!file || fault)
-    throw FileError(fmt::format("{}: cannot be written: {}", shown(path), fault.message()));
-}
 
 /// Contiguous tensors on the processor, and the views of them that a file is made from.
 class Written {
@@ -94,7 +84,8 @@ void put(data::Image& sheet, const at::Tensor& image, int top, int left) {
 }
 
 /// Clean, adversarial, and 16 times the difference around grey, a row an image.
-data::Image sheet_of(const at::Tensor& clean, const at::Tensor& fooling) {
+data::Image sheet_of(const at::Tensor& clean, const at::Tensor& fooling,
+                     const at::Tensor& samples) {
   const int high = int(clean.size(2)), wide = int(clean.size(3)), rows = int(clean.size(0));
   data::Image sheet(rows * (high + 2), 3 * (wide + 2), int(clean.size(1)));
   for (int i = 0; i < rows; ++i) {
@@ -102,7 +93,10 @@ data::Image sheet_of(const at::Tensor& clean, const at::Tensor& fooling) {
     put(sheet, fooling[i], i * (high + 2), wide + 2);
     put(sheet, (fooling[i] - clean[i]) * 16 + 0.5, i * (high + 2), 2 * (wide + 2));
   }
-  return sheet;
+  std::vector<std::string> names;
+  for (int i = 0; i < rows; ++i)
+    names.push_back(fmt::format("image {}", samples[i].item<std::int64_t>()));
+  return report::named_sheet(sheet, names, {"clean", "attacked", "difference x 16"});
 }
 
 /// What fooled each image at each size of the ball.
@@ -184,7 +178,8 @@ void AttackFolder::write(const Attacked& subject, const std::vector<Judged>& jud
                                 .slice(0, 0, rows);
   if (fooled.size(0) == 0) return;
   data::write_png(path_ + "/sheet.png", sheet_of(subject.pixels.images.index_select(0, fooled),
-                                                 last.images.index_select(0, fooled)));
+                                                 last.images.index_select(0, fooled),
+                                                 subject.pixels.samples.index_select(0, fooled)));
 }
 
 }  // namespace foci::cli

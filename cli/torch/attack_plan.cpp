@@ -215,8 +215,7 @@ Attacked open_attacked(const Attack& verb, const RunConfig& config, const Attack
   }
   subject.model = open_model(words, verb.common, config, verb.run, subject.weights, false);
   const train::ImageTraining training = image_training(words, verb.common);
-  const data::ImageSet set =
-      data::open_images(data_folder(words.at("data")), split_of(words.at("split")));
+  const data::ImageSet set = images_of(config.data, words);
   subject.pixels = train::pixels_of(training.model, facts, set, training.input, plan.count);
   subject.arms = arms_of(verb, config, words, plan, subject);
   return subject;

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // foci compare: a plan, its data, its runs, and the results after each of them.
+#include "cli/compare_doubts.hpp"
 #include "cli/compare_table.hpp"
 #include "cli/machine.hpp"
-#include "cli/misuse.hpp"
 #include "cli/run_facts.hpp"
 #include "cli/run_words.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/torch/compare_data.hpp"
 #include "cli/torch/compare_queue.hpp"
+#include "cli/torch/compare_ranks.hpp"
 #include "cli/torch/compare_timing.hpp"
 #include "cli/torch/records.hpp"
 #include "cli/torch/run.hpp"
 #include "cli/torch/tasks.hpp"
+#include "cli/write.hpp"
 
 #include <foci/attention.hpp>
 #include <foci/error.hpp>
@@ -21,14 +23,11 @@
 #include <fmt/core.h>
 #include <torch/version.h>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <set>
 #include <system_error>
 
@@ -38,28 +37,27 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// A folder that one comparison at a time works in; a process that ends, however, lets go of it.
-class Held {
+/// The folder of a comparison; one that was made for a comparison that was then refused goes again.
+class Place {
  public:
-  explicit Held(const std::string& folder) {
+  explicit Place(const std::string& folder) : folder(folder) {
     std::error_code fault;
-    fs::create_directories(folder, fault);
+    made_ = fs::create_directories(folder, fault);
     if (fault) throw FileError(fmt::format("{}: {}", shown(folder), fault.message()));
-    const std::string path = folder + "/lock";
-    file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    struct flock whole {};
-    whole.l_type = F_WRLCK;
-    whole.l_whence = SEEK_SET;
-    if (file_ >= 0 && ::fcntl(file_, F_SETLK, &whole) == 0) return;
-    if (file_ >= 0) ::close(file_);
-    throw FileError(fmt::format("{}: another foci compare is at work in it", shown(folder)));
   }
-  ~Held() { ::close(file_); }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
+  ~Place() {
+    std::error_code fault;
+    const fs::directory_iterator inside(folder, fault);
+    if (made_ && !fault && std::distance(begin(inside), end(inside)) == 1)  // the lock
+      fs::remove_all(folder, fault);
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  const std::string folder;
 
  private:
-  int file_ = -1;  // the lock is the process's own: forks have none
+  bool made_ = false;
 };
 
 double since(Clock::time_point begin) {
@@ -74,21 +72,25 @@ struct Spent {
 
 class Comparing {
  public:
-  explicit Comparing(const Compare& verb)
+  Comparing(const Compare& verb, const dist::Standing& standing)
       : verb_(verb),
         plan_(plan_of(verb)),
-        out_(verb.words.count("out") > 0 ? verb.words.at("out") : "compare"),
-        held_(out_),
+        standing_(standing),
+        place_(compare_folder(verb)),
+        out_(place_.folder),
+        held_(out_ + "/lock",
+              fmt::format("{}: another foci compare is at work in it", shown(out_))),
+        lead_(standing.size > 1
+                  ? std::make_unique<CompareLead>(out_, standing.size, compare_patience(verb))
+                  : nullptr),
         data_(compare_data(plan_, verb, out_)),
         hidden_(verb.common.json || verb.common.quiet),
         table_(hidden_ ? Show::nothing : Show::progress, std::string(task_of(plan_.task).samples)) {
-    take_checkpoints();
-    const int cores = verb.common.threads > 0 ? verb.common.threads : cpu_cores();
-    const int all = int(plan_.contenders.size() * plan_.seeds.size());
-    const int asked = verb.words.count("jobs") > 0 ? int(to_count(verb.words.at("jobs"))) : 0;
-    jobs_ = std::max(1, std::min(all, asked > 0 ? asked : verb.common.cuda ? 1 : cores));
-    site_ = {
-        out_, data_.path, data_.sha256, plan_.steps, std::max(1, cores / jobs_), verb.common.cuda};
+    site_ = {out_, data_.path, data_.sha256, plan_.steps, 1, verb.common.cuda};
+    taken_ = take_checkpoints(plan_, site_);
+    const CompareRoom room = compare_room(verb, standing, run_count(plan_));
+    jobs_ = room.jobs;
+    site_.threads = room.threads;
     const Json before = read_json(out_ + "/spent.json");
     if (before.is_object())
       spent_ = {before.value("seconds", 0.0), before.value("peak_bytes", std::int64_t(0))};
@@ -96,11 +98,20 @@ class Comparing {
 
   int go() {
     const StopWish stop;
-    write_whole(out_ + "/plan.json", json_of(plan_).dump(2) + "\n");
+    CompareSteps steps;
+    tell_alone();
     if (plan_.checkpoints.empty()) {
-      timing_ = compare_timing(plan_, site_, jobs_, [&](const std::string& what) { say(what); });
-      site_.steps = compare_steps(plan_, site_, timing_, jobs_);
+      const int jobs = jobs_ * standing_.size;
+      plan_.called = launched() + "compare";
+      tell_data();
+      check_budget(plan_, site_, jobs);
+      timing_ = compare_timing(plan_, site_, jobs_ * standing_.local_size,
+                               [&](const std::string& what) { say(what); });
+      steps = compare_steps(plan_, site_, timing_, jobs);
+      site_.steps = steps.count;
+      plan_.words["steps"] = std::to_string(steps.count);  // so that the plan does the same again
     }
+    write_whole(out_ + "/plan.json", json_of(plan_).dump(2) + "\n");
     runs_ = compare_runs(plan_, site_);
     bool missing = false;
     for (CompareRun& run : runs_) {
@@ -110,56 +121,39 @@ class Comparing {
         missing = true;
       }
     }
+    if (missing && plan_.budget > 0) say(steps.from);
     if (missing) write("running");
+    if (lead_ != nullptr) lead_->begin(site_);
+    Crew crew(jobs_, compare_place(standing_));
     const bool whole =
-        work_off(runs_, jobs_, {[&] { renew(); }, [&] { show(); }}, spent_.peak_bytes);
+        work_off(runs_, crew, lead_.get(), {[&] { renew(); }, [&] { show(); }}, spent_.peak_bytes);
     table_.clear();
     if (missing || since(begin_) > 5) keep_spent();
-    const Json results = write(whole ? "done" : "running");
+    const Json results = write(whole ? "done" : "stopped");
     return report(results, whole, missing);
   }
 
  private:
-  /// Contenders and seeds are then those of the runs.
-  void take_checkpoints() {
-    if (plan_.checkpoints.empty()) return;
-    plan_.contenders.clear();
-    plan_.seeds.clear();
-    for (std::string& source : plan_.checkpoints) {
-      while (source.size() > 1 && source.back() == '/') source.pop_back();
-      const RunFacts facts = run_facts(source);
-      if (facts.task != plan_.task) {
-        throw FileError(fmt::format("{} is a run of {}; --task {} compares {}", shown(source),
-                                    facts.task, plan_.words.at("task"), plan_.task));
-      }
-      const auto sum = data::fingerprint_of(data_path(facts.words.at("data"))).sha256;
-      if (sum != data_.sha256) {
-        throw FileError(
-            fmt::format("{} was trained on other data than {}", shown(source), shown(data_.path)));
-      }
-      taken_.push_back(facts);
-      const auto seed = std::uint64_t(to_count(facts.words.at("seed")));
-      if (std::find(plan_.seeds.begin(), plan_.seeds.end(), seed) == plan_.seeds.end())
-        plan_.seeds.push_back(seed);
-    }
-    const std::vector<std::string> names = mechanism_names(taken_);
-    std::set<std::pair<std::string, std::string>> seen;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      Words words = taken_[i].words;
-      if (!seen.insert({names[i], words.at("seed")}).second) {
-        throw Misuse(
-            fmt::format("{} has the flags and the seed of another run", shown(taken_[i].folder)),
-            "leave one of them out");
-      }
-      std::erase_if(words, [](const auto& word) {
-        return word.first != "metric" && word.first != "weighting" && !is_of_mechanism(word.first);
-      });
-      plan_.contenders.push_back({names[i], words});
-    }
-  }
-
   void say(const std::string& what) {
     if (!hidden_) fmt::print(stderr, "compare: {}\n", what);
+  }
+
+  /// It may be wanted all the same, for the page of one mechanism.
+  void tell_alone() {
+    std::set<std::string> names;
+    for (const Contender& contender : plan_.contenders) names.insert(contender.name);
+    if (names.size() > 1) return;
+    say(fmt::format("{} alone: there will be nothing to compare it with{}", *names.begin(),
+                    taken_.empty() ? "; --mechanisms names several, with commas" : ""));
+  }
+
+  /// What was decided by the data.
+  void tell_data() {
+    if (plan_.split == "valid") {
+      say(fmt::format("{} has no test split; models are judged by its valid split",
+                      shown(data_.path)));
+    }
+    if (!data_.inputs.empty()) say(data_.inputs);
   }
 
   /// After each step of a run, so that a kill forgets neither its results nor its time.
@@ -186,14 +180,15 @@ class Comparing {
       if (run.state.state == "waiting") missing += 1;
       if (run.state.state == "running") missing += 0.5;
     }
-    if (done > 0) return taken / done * missing / jobs_;
+    const int jobs = jobs_ + (lead_ == nullptr ? 0 : lead_->jobs());
+    if (done > 0) return taken / done * missing / jobs;
     return plan_.budget > 0 ? std::max(1.0, plan_.budget - since(begin_)) : 0;
   }
 
   void show() {
     std::vector<RunState> states;
     for (const CompareRun& run : runs_) states.push_back(run.state);
-    table_.at(states, left(), best_);
+    table_.at(states, left(), best_, StopWish::wished());
   }
 
   /// The mechanism whose finished runs are best by the first measure.
@@ -235,6 +230,25 @@ class Comparing {
     if (data["judged"].is_null() && counts.contains("valid")) data["judged"] = counts["valid"];
   }
 
+  std::string launched() const {
+    return standing_.size > 1 ? fmt::format("launch -n {} -- ", standing_.size) : "";
+  }
+
+  std::string at_once() const {
+    const std::string here = fmt::format("{}, each with {} thread{}", jobs_, site_.threads,
+                                         site_.threads == 1 ? "" : "s");
+    return standing_.size > 1 ? fmt::format("{}, on each of {} ranks", here, standing_.size) : here;
+  }
+
+  /// Of a set of samples; a text has no epochs.
+  Json epochs_of(const Json& data) const {
+    if (plan_.task == "text" || !taken_.empty()) return {};
+    const Words words =
+        with_defaults(plan_.task, train_words(plan_, site_, plan_.contenders[0], 0));
+    const double batch = double(to_count(words.at("batch")) * to_count(words.at("accumulate")));
+    return epochs_json(site_.steps, batch, data.value("train", Json()));
+  }
+
   Comparison compared(const std::string& state) const {
     Comparison all;
     std::vector<std::string> names;
@@ -257,23 +271,28 @@ class Comparing {
     }
     Json data = data_.facts;
     if (!done.empty()) add_counts(data, done);
-    const bool few = int(plan_.seeds.size()) < compare::bootstrap_seeds;
+    const std::string why = demonstration_reason(plan_.seeds.size(), compare::bootstrap_seeds,
+                                                 plan_.budget, taken_.empty());
+    const Json epochs = epochs_of(data);
     Words typed = verb_.words;
     all.facts = {{"title", fmt::format("{} on {}", listed(names), plan_.words.at("data"))},
                  {"task", plan_.task},
                  {"state", state},
-                 {"demonstration", few || (plan_.budget > 0 && plan_.budget < 1800)},
+                 {"demonstration", !why.empty()},
+                 {"demonstration_because", why},
+                 {"steps", site_.steps > 0 ? Json(site_.steps) : Json()},
+                 {"epochs", epochs},
                  {"seconds", spent_.seconds + (state == "running" ? since(counted_) : 0)},
                  {"peak_bytes", spent_.peak_bytes},
                  {"budget_seconds", plan_.budget > 0 ? Json(plan_.budget) : Json()},
-                 {"command", command_text("compare", typed)},
+                 {"command", command_text(launched() + "compare", typed)},
                  {"commit", commit_text()},
                  {"machine", verb_.common.cuda ? gpu_machine_text() : machine_text()},
                  {"environment",
                   {{"foci", std::string(version())},
                    {"torch", TORCH_VERSION},
                    {"instructions", listed(instruction_sets())},
-                   {"runs at once", fmt::format("{} of {} threads", jobs_, site_.threads)}}},
+                   {"runs at once", at_once()}}},
                  {"data", data},
                  {"model", model_json(done)},
                  {"plan", json_of(plan_)},
@@ -302,16 +321,22 @@ class Comparing {
       return failed > 0 ? 1 : 0;
     }
     if (!whole) {
-      fmt::print("{}: stopped; the same command goes on\n", out_);
-      return 0;
+      const auto done = std::count_if(runs_.begin(), runs_.end(), [](const CompareRun& run) {
+        return run.state.state == "done";
+      });
+      fmt::print("{}: stopped; the same command goes on ({} of {} runs are done)\n", out_, done,
+                 runs_.size());
+      return failed > 0 ? 1 : 0;
     }
     if (!verb_.common.quiet) print_results(results);
     if (!verb_.common.quiet) fmt::print("\n");
-    fmt::print("{} runs{}, {} steps each; {} in all, {} of memory at most\n", runs_.size(),
+    const std::string steps = steps_text(results);
+    fmt::print("{} run{}{}{}{}; {} in all, {} of memory at most\n", runs_.size(),
+               runs_.size() == 1 ? "" : "s",
                failed > 0 ? fmt::format(", {} failed", failed)
                : !missing ? ", all there already"
                           : "",
-               site_.steps, duration_text(spent_.seconds),
+               steps.empty() ? "" : ", ", steps, duration_text(spent_.seconds),
                bytes_text(std::size_t(spent_.peak_bytes)));
     fmt::print("page: {}/report.html\n", out_);
     return failed > 0 ? 1 : 0;
@@ -319,8 +344,11 @@ class Comparing {
 
   const Compare& verb_;
   ComparePlan plan_;
+  dist::Standing standing_;
+  Place place_;
   std::string out_;
-  Held held_;
+  Hold held_;
+  std::unique_ptr<CompareLead> lead_;  // where there are several ranks
   CompareData data_;
   bool hidden_;
   LiveTable table_;
@@ -337,8 +365,10 @@ class Comparing {
 }  // namespace
 
 int run_torch(const Compare& verb) {
-  Comparing comparing(verb);
+  const dist::Standing standing = compare_standing(verb);
   try {
+    if (standing.rank > 0) return follow_compare(verb, standing);
+    Comparing comparing(verb, standing);
     return comparing.go();
   } catch (const Stopped&) {
     if (!verb.common.json) fmt::print("stopped; the same command goes on\n");

@@ -11,10 +11,13 @@
 #include <foci/data.hpp>
 #include <foci/error.hpp>
 #include <foci/generate.hpp>
+#include <foci/subset.hpp>
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <set>
 
 namespace foci::cli {
 namespace {
@@ -55,7 +58,7 @@ std::string made_instead(const Compare& verb, const std::string& out, const std:
   if (was_asked_for(verb)) {
     throw FileError(fmt::format("fashion-mnist cannot be had here: {}", why));
   }
-  warn(fmt::format("fashion-mnist cannot be had here ({}); the images are made", why));
+  warn(fmt::format("fashion-mnist cannot be had here ({}); the images are synthetic", why));
   data.flags.push_back({{"name", "made-data"},
                         {"means", fmt::format("fashion-mnist could not be had ({}): the images are "
                                               "shapes that a seed makes",
@@ -90,9 +93,70 @@ std::string path_of(const ComparePlan& plan, const Compare& verb, const std::str
   return data_path(name);  // throws: where it comes from
 }
 
+bool has_valid(const std::string& path) try {
+  data::open_images(path, data::Split::valid);
+  return true;
+} catch (const FileError&) {
+  return false;
+}
+
+/// As a run's --split names it. A fault that is not the want of a test split is thrown.
+std::string judged_split(const std::string& path) try {
+  data::open_images(path, data::Split::test);
+  return "test";
+} catch (const FileError&) {
+  for (const char* name : {"test", "testing", "images/test", "images/testing"}) {
+    if (fs::exists(fs::path(path) / name)) throw;
+  }
+  if (!has_valid(path)) throw;
+  return "valid";
+}
+
+void add_split_flag(const ComparePlan& plan, CompareData& data, const data::ImageSet& set) {
+  if (data::splits_itself(data.path)) {
+    data.flags.push_back(
+        {{"name", "own-split"},
+         {"means",
+          fmt::format("{} has no train/ and test/: a fifth of every class, {} images chosen "
+                      "by the files' names, is what models are evaluated on",
+                      shown(data.path), set.size())},
+         {"do", "put the images into train/CLASS and test/CLASS to choose yourself"}});
+  }
+  if (plan.split != "valid") return;
+  data.flags.push_back(
+      {{"name", "valid-split"},
+       {"means", fmt::format("{} has no test split: the {} images of its valid split are what "
+                             "models are judged by",
+                             shown(data.path), set.size())},
+       {"do", "a folder test/ with images that nothing was chosen by is judged in its place"}});
+}
+
+/// What images become, where models are made for them.
+void add_inputs(const ComparePlan& plan, const ImageSides& sides, CompareData& data) {
+  if (!plan.checkpoints.empty()) return;
+  const ImageInputs inputs = image_inputs(plan, data.path);
+  data.inputs = inputs_text(inputs, sides);
+  const Json flag = smaller_images(plan, inputs, sides);
+  if (!flag.is_null()) data.flags.push_back(flag);
+}
+
 }  // namespace
 
-CompareData compare_data(const ComparePlan& plan, const Compare& verb, const std::string& out) {
+ImageSides settle_plan(ComparePlan& plan, const std::string& path) {
+  if (plan.task != "images" && plan.task != "segments") return {};
+  if (!plan.checkpoints.empty()) {
+    const RunFacts first = run_facts(plan.checkpoints.front());
+    if (first.words.count("split") > 0) plan.split = first.words.at("split");
+    return {};
+  }
+  plan.split = judged_split(path);
+  if (plan.task != "images") return {};
+  const ImageSides sides = image_sides(path);
+  settle_images(plan, sides);
+  return sides;
+}
+
+CompareData compare_data(ComparePlan& plan, const Compare& verb, const std::string& out) {
   CompareData data;
   data.path = path_of(plan, verb, out, data);
   data.sha256 = data::fingerprint_of(data.path).sha256;
@@ -107,13 +171,58 @@ CompareData compare_data(const ComparePlan& plan, const Compare& verb, const std
                                  : Json(to_count(plan.words.at("attack-samples")))},
                 {"classes", Json()},
                 {"class_names", Json::array()}};
-  if (plan.task != "images") return data;
-  const data::ImageSet set = data::open_images(data.path, data::Split::test);
+  if (plan.task != "images" && plan.task != "segments") return data;
+  const ImageSides sides = settle_plan(plan, data.path);
+  const data::ImageSet set = data::open_images(data.path, split_of(plan.split));
+  add_split_flag(plan, data, set);
+  if (plan.task == "segments") return data;
   const std::int64_t asked = to_count(plan.words.at("judge-samples"));
   data.facts["judged"] = asked > 0 ? std::min(asked, set.size()) : set.size();
   data.facts["classes"] = set.classes().size();
   data.facts["class_names"] = set.classes();
+  if (set.classes().size() < 2)
+    throw FileError(fmt::format("{}: has one class; a comparison needs two", shown(data.path)));
+  add_inputs(plan, sides, data);
   return data;
+}
+
+std::vector<RunFacts> take_checkpoints(ComparePlan& plan, const CompareSite& site) {
+  std::vector<RunFacts> taken;
+  if (plan.checkpoints.empty()) return taken;
+  plan.contenders.clear();
+  plan.seeds.clear();
+  for (std::string& source : plan.checkpoints) {
+    while (source.size() > 1 && source.back() == '/') source.pop_back();
+    const RunFacts facts = run_facts(source);
+    if (facts.task != plan.task) {
+      throw FileError(fmt::format("{} is a run of {}; --task {} compares {}", shown(source),
+                                  facts.task, plan.words.at("task"), plan.task));
+    }
+    const auto sum = data::fingerprint_of(data_path(facts.words.at("data"))).sha256;
+    if (sum != site.data_sha256) {
+      throw FileError(
+          fmt::format("{} was trained on other data than {}", shown(source), shown(site.data)));
+    }
+    taken.push_back(facts);
+    const auto seed = std::uint64_t(to_count(facts.words.at("seed")));
+    if (std::find(plan.seeds.begin(), plan.seeds.end(), seed) == plan.seeds.end())
+      plan.seeds.push_back(seed);
+  }
+  const std::vector<MechanismName> names = mechanism_names(taken);
+  std::set<std::pair<std::string, std::string>> seen;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    Words words = taken[i].words;
+    if (!seen.insert({names[i].name, words.at("seed")}).second) {
+      throw Misuse(
+          fmt::format("{} has the flags and the seed of another run", shown(taken[i].folder)),
+          "leave one of them out");
+    }
+    std::erase_if(words, [](const auto& word) {
+      return word.first != "metric" && word.first != "weighting" && !is_of_mechanism(word.first);
+    });
+    plan.contenders.push_back({names[i].name, words});
+  }
+  return taken;
 }
 
 }  // namespace foci::cli

@@ -11,7 +11,13 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/eye.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <vector>
 
 namespace foci::cli {
@@ -61,7 +67,23 @@ at::Tensor matrix_of(const nn::Seen& call, std::int64_t group) {
   return own.size(0) == size && own.size(0) > 1 ? own : own[0].diag();
 }
 
-/// Head 0 of a layer: keys by the two coordinates whose scales differ most, and one query.
+/// Five digits, more than a picture shows.
+double rounded(double x) {
+  return std::isfinite(x) ? std::strtod(fmt::format("{:.5g}", x).c_str(), nullptr) : 0;
+}
+
+/// (D) or (n,D)
+Json rounded_json(const at::Tensor& tensor) {
+  Json list = Json::array();
+  for (std::int64_t i = 0; i < tensor.size(0); ++i) {
+    list.push_back(tensor.dim() > 1 ? rounded_json(tensor[i])
+                                    : Json(rounded(tensor[i].item<double>())));
+  }
+  return list;
+}
+
+/// Head 0 of a layer: keys by the two coordinates whose scales differ most, and one query. `space`
+/// has all coordinates, from which those are taken that several mechanisms are shown in.
 Json ellipse_json(const nn::Seen& call, std::int64_t query) {
   const at::Tensor matrix = matrix_of(call, 0), scales = matrix.diagonal();
   std::int64_t a = scales.argmax().item<std::int64_t>();
@@ -82,30 +104,68 @@ Json ellipse_json(const nn::Seen& call, std::int64_t query) {
           {"keys", points},
           {"query", {row[a].item<double>(), row[b].item<double>()}},
           {"metric", {{entry(a, a), entry(a, b)}, {entry(b, a), entry(b, b)}}},
-          {"weights", shares}};
+          {"weights", shares},
+          {"space",
+           {{"keys", rounded_json(keys)},
+            {"query", rounded_json(row)},
+            {"metric", rounded_json(matrix)}}}};
+}
+
+/// What passes see of an image, and what it is called.
+struct Sight {
+  data::Image image;
+  std::string label;
+};
+
+/// A run going over images.
+struct Subject {
+  train::Passes passes;
+  std::function<Sight(std::int64_t image)> sight;
+};
+
+Subject classifier_of(const std::string& run, const RunConfig& config, const data::ImageSet& set) {
+  const train::ImageTraining training = image_training(config.words, {});
+  return {train::passes_of(training.model, weights_of(run, false), facts_in(run, config.data), set,
+                           training.input),
+          [set](std::int64_t i) {
+            return Sight{set.image(i), set.classes()[std::size_t(set.label(i))]};
+          }};
+}
+
+/// The middle of an image, as large as a window.
+Subject segmenter_of(const std::string& run, const RunConfig& config, const data::ImageSet& set) {
+  const train::SegmentTraining training = segment_training(config.words, {});
+  const train::ImageFacts facts = facts_in(run, config.data);
+  return {train::passes_of(training, weights_of(run, false), facts, set), [=](std::int64_t i) {
+            return Sight{train::seen_window(training, facts, set, i).image,
+                         std::filesystem::path(set.name(i)).stem().string()};
+          }};
+}
+
+/// The lowest layers, as far as they have the same tokens: all, or a segmenter's encoder.
+std::vector<at::Tensor> of_one_size(std::vector<at::Tensor> layers) {
+  const std::int64_t tokens = layers.at(0).size(2);
+  std::erase_if(layers, [&](const at::Tensor& a) { return a.size(2) != tokens; });
+  return layers;
 }
 
 }  // namespace
 
 Json compare_maps(const std::string& run, std::int64_t images) {
   const RunConfig config = read_config(run);
-  const train::ImageTraining training = image_training(config.words, {});
-  const train::ImageFacts facts = facts_in(run, config.data);
-  const data::ImageSet set = data::evenly(
-      data::open_images(data_folder(config.words.at("data")), split_of(config.words.at("split"))),
-      images);
-  const train::Passes passes =
-      train::passes_of(training.model, weights_of(run, false), facts, set, training.input);
+  const data::ImageSet set = data::evenly(images_of(config.data, config.words), images);
+  const Subject subject =
+      config.task == "segments" ? segmenter_of(run, config, set) : classifier_of(run, config, set);
   Json maps = Json::array(), ellipses = Json::array();
   for (std::int64_t i = 0; i < set.size(); ++i) {
-    const auto pass = [&] { passes.run(std::span(&i, 1)); };
-    const std::vector<at::Tensor> layers = measure::maps(pass);
+    const auto pass = [&] { subject.passes.run(std::span(&i, 1)); };
+    const std::vector<at::Tensor> layers = of_one_size(measure::maps(pass));
     const std::int64_t tokens = layers.at(0).size(2);
     if (tokens > most_tokens || layers[0].size(3) != tokens) break;
-    const data::Image image = set.image(i);
-    const train::Standing standing = passes.standing.back();
+    const auto [image, label] = subject.sight(i);
+    const train::Standing standing = subject.passes.standing.front();
     maps.push_back({{"image", i},
-                    {"label", set.classes()[std::size_t(set.label(i))]},
+                    {"label", label},
                     {"side", image.width},
                     {"height", image.height},
                     {"channels", image.channels},
@@ -115,8 +175,9 @@ Json compare_maps(const std::string& run, std::int64_t images) {
                     {"prefix", standing.leading},
                     {"weights", weights_json(layers)}});
     if (i > 0) continue;
-    nn::Watch watch(
-        [&](const nn::Seen& call) { ellipses.push_back(ellipse_json(call, tokens / 2)); });
+    nn::Watch watch([&](const nn::Seen& call) {
+      if (call.q.size(2) == tokens) ellipses.push_back(ellipse_json(call, tokens / 2));
+    });
     pass();
   }
   return {{"stage", "maps"}, {"records", Json::array()}, {"maps", maps}, {"ellipses", ellipses}};

@@ -2,9 +2,13 @@
 // Forks, and what they say of themselves by way of files.
 #include "cli/torch/compare_queue.hpp"
 
+#include "cli/machine.hpp"
 #include "cli/misuse.hpp"
 #include "cli/run_facts.hpp"
 #include "cli/suggest.hpp"
+#include "cli/torch/compare_ranks.hpp"
+#include "cli/torch/run.hpp"
+#include "cli/write.hpp"
 
 #include <foci/error.hpp>
 
@@ -19,7 +23,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <thread>
 
 namespace foci::cli {
@@ -29,9 +32,9 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int stopped_status = 75;
-constexpr auto moment = std::chrono::milliseconds(50);
 constexpr int look_every = 8;  // moments
-constexpr int stop_signals[] = {SIGTERM, SIGINT};
+constexpr double claim_seconds = 60;
+constexpr int stop_signals[] = {SIGTERM, SIGINT, SIGUSR1};
 
 volatile std::sig_atomic_t stop_wished = 0;
 
@@ -56,11 +59,13 @@ int work(const CompareRun& run) {
     return 1;
   };
   try {
+    // Whoever was at work on it before may take a moment to end.
+    const Hold own(run.folder + "/claim", "another process is at work on this run", claim_seconds);
+    const std::string where = run.state.place.empty() ? this_host() : run.state.place;
+    own.tell(fmt::format("{}, process {}\n", where, ::getpid()));
     return work_on(run) ? 0 : stopped_status;
-  } catch (const std::bad_alloc&) {
-    return fail("there is not enough memory");
   } catch (const std::exception& fault) {
-    return fail(fault.what());
+    return fail(is_want_of_memory(fault) ? "there is not enough memory" : fault.what());
   }
 }
 
@@ -71,55 +76,17 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-struct Worker {
-  CompareRun* run;
-  Clock::time_point begin;
-  std::unique_ptr<Fork> fork;
-};
-
-Worker begun(CompareRun& run) {
-  fs::create_directories(run.folder);
-  fs::remove(run.folder + "/error.txt");
-  run.state.state = "running";
-  run.state.stage = run.state.error = "";
-  return {&run, Clock::now(),
-          std::make_unique<Fork>([&run] { return work(run); }, run.folder + "/log.txt")};
-}
-
-/// Looks at the files of a run; true when it began another step.
-bool look(Worker& worker) {
-  RunState& state = worker.run->state;
-  state.seconds = std::chrono::duration<double>(Clock::now() - worker.begin).count();
-  const Json status = read_json(worker.run->folder + "/status.json");
-  const std::string stage = status.is_object() ? status.value("stage", "") : "";
-  if (stage == "training") {
-    const auto lines = metrics_of(worker.run->folder);
-    if (!lines.empty()) {
-      state.step = lines.back().step;
-      state.per_second = lines.back().per_second;
-    }
+/// Every run that waits goes to where there is most room; true when one did.
+bool hand_out(std::vector<CompareRun>& runs, Crew& crew, CompareLead* lead) {
+  bool any = false;
+  for (CompareRun& run : runs) {
+    if (run.state.state != "waiting") continue;
+    const int here = crew.room(), there = lead == nullptr ? 0 : lead->room();
+    if (std::max(here, there) <= 0) break;
+    there > here ? lead->give(run) : crew.begin(run);
+    any = true;
   }
-  const bool another = stage != state.stage;
-  state.stage = stage;
-  return another;
-}
-
-void end(Worker& worker, int status) {
-  RunState& state = worker.run->state;
-  look(worker);
-  if (status == 0) {
-    tell_done(*worker.run);
-    return;
-  }
-  if (status == stopped_status) {
-    state.state = "waiting";
-    return;
-  }
-  state.state = "failed";
-  const std::string line = first_line(worker.run->folder + "/error.txt");
-  state.error = status >= 128 ? fmt::format("ended by signal {} ({})", status - 128,
-                                            ::strsignal(status - 128))
-                              : shown(line.empty() ? "ended without a word" : line);
+  return any;
 }
 
 std::int64_t resident_of(const std::string& process) {
@@ -163,12 +130,12 @@ std::int64_t Fork::resident_bytes() const { return resident_of(std::to_string(ch
 
 StopWish::StopWish() {
   stop_wished = 0;
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < 3; ++i)
     before_[i] = std::signal(stop_signals[i], [](int) { stop_wished = 1; });
 }
 
 StopWish::~StopWish() {
-  for (int i = 0; i < 2; ++i) std::signal(stop_signals[i], before_[i]);
+  for (int i = 0; i < 3; ++i) std::signal(stop_signals[i], before_[i]);
 }
 
 bool StopWish::wished() { return stop_wished != 0; }
@@ -185,52 +152,101 @@ void tell_done(CompareRun& run) {
   state.per_second = lines.empty() ? 0 : lines.back().per_second;
 }
 
-bool work_off(std::vector<CompareRun>& runs, int jobs, const QueueHears& hears,
+void Crew::begin(CompareRun& run) {
+  fs::create_directories(run.folder);
+  fs::remove(run.folder + "/error.txt");
+  run.state.state = "running";
+  run.state.stage = run.state.error = "";
+  run.state.place = place_;
+  workers_.push_back(
+      {&run, Clock::now(),
+       std::make_unique<Fork>([&run] { return work(run); }, run.folder + "/log.txt")});
+}
+
+bool Crew::look_at(Worker& worker) const {
+  RunState& state = worker.run->state;
+  state.seconds = std::chrono::duration<double>(Clock::now() - worker.begin).count();
+  const Json status = read_json(worker.run->folder + "/status.json");
+  const Json said = status.is_object() ? status.value("stage", Json()) : Json();
+  const std::string stage = said.is_string() ? said.get<std::string>() : "";
+  if (stage == "training") {
+    const auto lines = metrics_of(worker.run->folder);
+    if (!lines.empty()) {
+      state.step = lines.back().step;
+      state.per_second = lines.back().per_second;
+    }
+  }
+  const bool another = stage != state.stage;
+  state.stage = stage;
+  return another;
+}
+
+void Crew::end(Worker& worker, int status) const {
+  RunState& state = worker.run->state;
+  look_at(worker);
+  state.place = "";
+  if (status == 0) {
+    tell_done(*worker.run);
+    return;
+  }
+  if (status == stopped_status || stopped_) {  // what fails because of that will be tried again
+    state.state = "waiting";
+    return;
+  }
+  state.state = "failed";
+  const std::string line = first_line(worker.run->folder + "/error.txt");
+  state.error = status >= 128 ? fmt::format("ended by signal {} ({})", status - 128,
+                                            ::strsignal(status - 128))
+                              : shown(line.empty() ? "ended without a word" : line);
+}
+
+bool Crew::look() {
+  const bool closely = ++looks_ % look_every == 0;
+  bool changed = false;
+  for (auto worker = workers_.begin(); worker != workers_.end();) {
+    const int status = worker->fork->status();
+    if (status >= 0) {
+      end(*worker, status);
+      worker = workers_.erase(worker);
+      changed = true;
+      continue;
+    }
+    if (closely && look_at(*worker)) changed = true;
+    ++worker;
+  }
+  return changed;
+}
+
+void Crew::stop() {
+  stopped_ = true;
+  for (const Worker& worker : workers_) worker.fork->tell(SIGTERM);
+}
+
+std::int64_t Crew::bytes() const {
+  std::int64_t all = resident_of("self");
+  for (const Worker& worker : workers_) all += worker.fork->resident_bytes();
+  return all;
+}
+
+bool work_off(std::vector<CompareRun>& runs, Crew& crew, CompareLead* lead, const QueueHears& hears,
               std::int64_t& peak_bytes) {
-  std::vector<Worker> workers;
-  std::size_t next = 0;
-  for (int moments = 1;; ++moments) {
-    while (int(workers.size()) < jobs && next < runs.size() && !StopWish::wished()) {
-      CompareRun& run = runs[next++];
-      if (run.state.state == "done") continue;
-      workers.push_back(begun(run));
-      hears.changed();
+  for (int moments = 0;; ++moments) {
+    bool changed = lead != nullptr && moments % look_every == 0 && lead->hear(runs);
+    if (StopWish::wished()) {
+      crew.stop();
+      if (lead != nullptr) lead->stop();
+    } else {
+      changed = hand_out(runs, crew, lead) || changed;
     }
-    if (workers.empty()) break;
-    std::this_thread::sleep_for(moment);
-    std::int64_t bytes = resident_of("self");
-    for (auto worker = workers.begin(); worker != workers.end();) {
-      bytes += worker->fork->resident_bytes();
-      if (StopWish::wished()) worker->fork->tell(SIGTERM);
-      const int status = worker->fork->status();
-      if (status >= 0) {
-        end(*worker, status);
-        worker = workers.erase(worker);
-        hears.changed();
-        continue;
-      }
-      if (moments % look_every == 0 && look(*worker)) hears.changed();
-      ++worker;
-    }
-    peak_bytes = std::max(peak_bytes, bytes);
+    if (changed) hears.changed();
+    if (crew.is_idle() && (lead == nullptr || lead->is_idle())) break;
+    std::this_thread::sleep_for(crew_moment);
+    if (crew.look()) hears.changed();
+    const std::int64_t others = lead == nullptr ? 0 : lead->bytes();
+    peak_bytes = std::max(peak_bytes, crew.bytes() + others);
     hears.passed();
   }
   return !StopWish::wished();
-}
-
-std::vector<MetricsLine> metrics_of(const std::string& run) {
-  constexpr std::streamoff most = 16384;
-  std::ifstream file(run + "/metrics.jsonl", std::ios::ate);
-  const std::streamoff size = file ? std::streamoff(file.tellg()) : 0;
-  file.seekg(std::max<std::streamoff>(0, size - most));
-  std::vector<MetricsLine> lines;
-  for (std::string line; std::getline(file, line);) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object()) continue;  // cut at either end
-    lines.push_back({json.value("step", std::int64_t(0)), json.value("memory", std::int64_t(0)),
-                     json.value("per_second", 0.0), json.value("time", 0.0)});
-  }
-  return lines;
 }
 
 }  // namespace foci::cli

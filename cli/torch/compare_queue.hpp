@@ -7,12 +7,15 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <sys/types.h>
 
 namespace foci::cli {
+
+class CompareLead;
 
 /// A part of this process that goes on by itself, its outputs in a file. Torch must be idle here.
 class Fork {
@@ -34,7 +37,7 @@ class Fork {
   int status_ = -1;
 };
 
-/// SIGINT and SIGTERM are remembered while one of these lives.
+/// SIGINT, SIGTERM and SIGUSR1 are remembered while one of these lives.
 class StopWish {
  public:
   StopWish();
@@ -44,7 +47,7 @@ class StopWish {
   static bool wished();
 
  private:
-  void (*before_[2])(int) = {};
+  void (*before_[3])(int) = {};
 };
 
 /// Thrown where a wish to stop is met before any run goes on.
@@ -53,20 +56,46 @@ struct Stopped {};
 /// The state of a run whose steps are all there.
 void tell_done(CompareRun& run);
 
+/// Runs at work in forks of this process; states say how far each is.
+class Crew {
+ public:
+  /// `place`: said of the runs that are at work here.
+  explicit Crew(int jobs, std::string place = {}) : jobs_(jobs), place_(std::move(place)) {}
+  int jobs() const { return jobs_; }
+  int room() const { return jobs_ - int(workers_.size()); }
+  bool is_idle() const { return workers_.empty(); }
+  void begin(CompareRun& run);
+  /// After a moment. True: a run began another step, or ended.
+  bool look();
+  /// All save and end.
+  void stop();
+  std::int64_t bytes() const;  ///< resident, this process with them
+
+ private:
+  struct Worker {
+    CompareRun* run;
+    std::chrono::steady_clock::time_point begin;
+    std::unique_ptr<Fork> fork;
+  };
+  bool look_at(Worker& worker) const;
+  void end(Worker& worker, int status) const;
+
+  int jobs_;
+  std::string place_;
+  std::vector<Worker> workers_;
+  int looks_ = 0;
+  bool stopped_ = false;
+};
+/// How long to sleep between two looks.
+inline constexpr auto crew_moment = std::chrono::milliseconds(50);
+
 struct QueueHears {
   std::function<void()> changed;  ///< a run began another step, or ended
   std::function<void()> passed;   ///< a moment passed
 };
-/// Does what is missing of every run; states say how far each is. False: told to stop. The most
-/// memory that all had together is put into `peak_bytes`.
-bool work_off(std::vector<CompareRun>& runs, int jobs, const QueueHears& hears,
+/// Does what is missing of every run, here and by the other ranks of `lead`, if any. False: told to
+/// stop. The most memory that all had together is put into `peak_bytes`.
+bool work_off(std::vector<CompareRun>& runs, Crew& crew, CompareLead* lead, const QueueHears& hears,
               std::int64_t& peak_bytes);
-
-/// Step, samples a second, time and resident bytes of the last lines of a run's metrics.jsonl.
-struct MetricsLine {
-  std::int64_t step = 0, memory = 0;
-  double per_second = 0, time = 0;
-};
-std::vector<MetricsLine> metrics_of(const std::string& run);
 
 }  // namespace foci::cli

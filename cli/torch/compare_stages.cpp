@@ -9,6 +9,7 @@
 #include "cli/torch/records.hpp"
 #include "cli/torch/run_folder.hpp"
 #include "cli/torch/tasks.hpp"
+#include "cli/write.hpp"
 
 #include <foci/error.hpp>
 
@@ -19,6 +20,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 namespace foci::cli {
 namespace {
@@ -86,6 +88,7 @@ class Stages {
     if (images || plan_.words.at("task") == "series")
       arguments.insert(arguments.end(), {"--severity", plan_.words.at("severity")});
     if (images) {
+      if (has_frost(names)) arguments.insert(arguments.end(), {"--frost", plan_.words.at("frost")});
       arguments.insert(arguments.end(),
                        {"--count", plan_.words.at("corrupt-samples"), "--right", right("corrupt")});
     }
@@ -103,7 +106,8 @@ class Stages {
   }
   void maps() {
     const std::string& images = plan_.words.at("maps");
-    if (images == "0" || plan_.task != "images" || run_.state.seed != plan_.seeds[0]) return;
+    const bool has_images = plan_.task == "images" || plan_.task == "segments";
+    if (images == "0" || !has_images || run_.state.seed != plan_.seeds[0]) return;
     const std::string file = fmt::format("{}/stages/maps-{}.json", run_.folder, images);
     run_.stages.push_back({"maps", "drawing", {"maps", images}, file, {}});
   }
@@ -172,21 +176,29 @@ CompareRun taken_run(const ComparePlan& plan, const CompareSite& site, const std
   return run;
 }
 
-/// Its flags copied, all else linked to: the run itself stays as it is.
+/// What was found with a run or said of it, and not the run: another comparison writes its own.
+bool is_about(const std::string& name) {
+  static const std::set<std::string> files = {"records.jsonl", "stages",  "claim",    "lock",
+                                              "status.json",   "log.txt", "error.txt"};
+  return files.contains(name) || name.starts_with("attack") || name.starts_with("measure") ||
+         name.starts_with("right-");
+}
+
+/// Linked to, but for what is found anew: the run itself stays as it is.
 void mirror(const CompareRun& run) {
   fs::create_directories(run.folder);
   for (const auto& entry : fs::directory_iterator(run.source)) {
     const std::string name = entry.path().filename().string();
     const fs::path to = fs::path(run.folder) / name;
-    if (name == "records.jsonl" || name == "stages" || name.starts_with("attack") ||
-        fs::is_symlink(to))
-      continue;
+    if (is_about(name) || fs::is_symlink(to)) continue;
     fs::create_symlink(fs::absolute(entry.path()), to);
   }
 }
 
-std::size_t records_in(const std::string& path) {
-  return fs::exists(path) ? read_records(path).size() : 0;
+/// None where training was told to stop before its first.
+std::vector<Record> records_in(const CompareRun& run) {
+  const std::string path = run.folder + "/records.jsonl";
+  return fs::exists(path) ? read_records(path) : std::vector<Record>();
 }
 
 /// Which images withstood each ball, of attack's samples.json.
@@ -217,7 +229,7 @@ std::int64_t peak_bytes() {
 
 /// What a step gave, beyond the Records that stood there before.
 Json gathered(const CompareRun& run, const CompareStage& stage, std::size_t before) {
-  const auto records = read_records(run.folder + "/records.jsonl");
+  const auto records = records_in(run);
   const std::vector<Record> added(records.begin() + std::ptrdiff_t(before), records.end());
   Json right = stage.right.empty() ? Json::object() : read_json(stage.right);
   if (stage.name == "attack")
@@ -238,6 +250,7 @@ Words train_words(const ComparePlan& plan, const CompareSite& site, const Conten
   words["data"] = site.data;
   words["seed"] = std::to_string(seed);
   words["steps"] = std::to_string(site.steps);
+  if (plan.split != "test") words["split"] = plan.split;
   if (words.count("warmup") == 0) words["warmup"] = std::to_string(site.steps / 10);
   if (words.count("save-every") == 0)
     words["save-every"] = std::to_string(std::max<std::int64_t>(1, site.steps / 4));
@@ -285,6 +298,11 @@ std::vector<CompareRun> compare_runs(const ComparePlan& plan, const CompareSite&
   return runs;
 }
 
+std::size_t run_count(const ComparePlan& plan) {
+  return plan.checkpoints.empty() ? plan.contenders.size() * plan.seeds.size()
+                                  : plan.checkpoints.size();
+}
+
 bool is_done(const CompareRun& run) {
   return std::all_of(run.stages.begin(), run.stages.end(),
                      [](const CompareStage& stage) { return read_json(stage.file).is_object(); });
@@ -304,7 +322,7 @@ bool work_on(const CompareRun& run) {
       write_whole(stage.file, maps.dump() + "\n");
       continue;
     }
-    const std::size_t before = records_in(run.folder + "/records.jsonl");
+    const std::size_t before = records_in(run).size();
     const Verb verb = parse(stage.arguments);
     std::visit([](const auto& what) { cli::run(what); }, verb);
     Json found = gathered(run, stage, before);

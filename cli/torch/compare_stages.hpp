@@ -37,6 +37,8 @@ struct CompareRun {
 
 /// A run for every mechanism and seed, or for every checkpoint, named after all that decides it.
 std::vector<CompareRun> compare_runs(const ComparePlan& plan, const CompareSite& site);
+/// How many these are.
+std::size_t run_count(const ComparePlan& plan);
 /// The words of foci train for one of them.
 Words train_words(const ComparePlan& plan, const CompareSite& site, const Contender& contender,
                   std::uint64_t seed);

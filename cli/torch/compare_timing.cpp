@@ -3,11 +3,12 @@
 #include "cli/torch/compare_timing.hpp"
 
 #include "cli/machine.hpp"
-#include "cli/misuse.hpp"
 #include "cli/run_facts.hpp"
 #include "cli/run_words.hpp"
 #include "cli/suggest.hpp"
+#include "cli/torch/compare_costs.hpp"
 #include "cli/torch/compare_queue.hpp"
+#include "cli/write.hpp"
 
 #include <foci/error.hpp>
 
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -26,10 +28,13 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t least_steps = 20, timed_steps = 100000;
+constexpr std::int64_t timed_steps = 100000;
 constexpr std::size_t first_timed = 2;  // what comes before is warming up
-constexpr double least_seconds = 0.7, patience = 600;
-constexpr double calm = 0.1;  // turns of one mechanism differ by less, as a share
+constexpr double patience = 600;
+constexpr double long_seconds = 4;  // of steps so slow that warming up no longer counts
+constexpr double slow_step = 1;     // seconds; one step tells enough
+constexpr double warming = 2;       // such a first step takes longer than others, at most by this
+constexpr double calm = 0.1;        // turns of one mechanism differ by less, as a share
 constexpr auto glance = std::chrono::milliseconds(20);
 
 struct Rate {
@@ -37,13 +42,25 @@ struct Rate {
   std::int64_t samples = 0;
 };
 
+/// Seconds between two lines: as their times say, unless the clock was set meanwhile, which the
+/// steps' own seconds show; a line's rate is over all steps up to it.
+double seconds_between(const MetricsLine& from, const MetricsLine& to, double batch) {
+  const auto worked_until = [&](const MetricsLine& line) {
+    return double(line.step) * batch / std::max(line.per_second, 1e-9);
+  };
+  const double seconds = to.time - from.time, worked = worked_until(to) - worked_until(from);
+  return seconds < 0.9 * worked || seconds > 2 * worked + 1 ? worked : seconds;
+}
+
 /// Of a run that has just begun; nothing while it is too early to say.
 bool knows(const std::string& folder, double batch, Rate& rate) {
   const auto lines = metrics_of(folder);
-  if (lines.size() < first_timed + 3) return false;
-  const double seconds = lines.back().time - lines[first_timed - 1].time;
-  if (seconds < least_seconds && lines.size() < 60) return false;
-  const double steps = double(lines.back().step - lines[first_timed - 1].step);
+  if (lines.size() < 2) return false;
+  const MetricsLine& first = lines[lines.size() < first_timed + 3 ? 0 : first_timed - 1];
+  const double seconds = seconds_between(first, lines.back(), batch);
+  if (lines.size() < first_timed + 3 && seconds < long_seconds) return false;
+  if (seconds < least_timed_seconds && lines.size() < 60) return false;
+  const double steps = double(lines.back().step - first.step);
   rate.samples = std::int64_t(steps * batch);
   rate.per_second = steps * batch / std::max(seconds, 1e-9);
   for (const MetricsLine& line : lines)
@@ -51,13 +68,22 @@ bool knows(const std::string& folder, double batch, Rate& rate) {
   return true;
 }
 
-std::string last_line(const std::string& path) {
+/// The fault in a log, without the hint that may stand below it.
+std::string fault_in(const std::string& path) {
   std::ifstream file(path);
   std::string line, last = "no word why";
   while (std::getline(file, line)) {
-    if (line.starts_with("foci: ")) last = line.substr(6);
+    if (line.starts_with("foci: ") && !line.starts_with("foci: hint: ")) last = line.substr(6);
   }
   return last;
+}
+
+/// A fault of the data is no mechanism's.
+[[noreturn]] void cannot_train(const CompareSite& site, const Contender& contender,
+                               const std::string& fault) {
+  if (fault.starts_with(site.data + "/") || fault.starts_with(site.data + ":"))
+    throw FileError(fault);
+  throw Error(fmt::format("{} cannot be trained: {}", contender.name, fault));
 }
 
 /// A line of the command that is timed.
@@ -70,16 +96,30 @@ std::vector<std::string> timed_arguments(const ComparePlan& plan, CompareSite si
   return train_arguments(plan.task, words, folder, site);
 }
 
+/// A folder that is there as long as this.
+struct Passing {
+  ~Passing() {
+    std::error_code fault;
+    fs::remove_all(folder, fault);
+  }
+  const std::string folder;
+};
+
+/// Told the rate of a first step that is slow.
+using Seen = std::function<void(double)>;
+
 /// So many of the same at once; the mean of their rates.
-Rate timed(const ComparePlan& plan, const CompareSite& site, const Contender& contender, int runs) {
+Rate timed(const ComparePlan& plan, const CompareSite& site, const Contender& contender, int runs,
+           const Seen& seen) {
   const Words words = with_defaults(plan.task, train_words(plan, site, contender, 0));
   const double batch = double(to_count(words.at("batch")) * to_count(words.at("accumulate")));
+  const Passing place{site.out + "/timing"};
   std::vector<Fork> forks;
   std::vector<std::string> folders;
   std::vector<Rate> rates;
   rates.resize(std::size_t(runs));
   for (int i = 0; i < runs; ++i) {
-    folders.push_back(fmt::format("{}/timing/{}", site.out, i));
+    folders.push_back(fmt::format("{}/{}", place.folder, i));
     fs::remove_all(folders.back());
     fs::create_directories(folders.back());
     const auto arguments = timed_arguments(plan, site, contender, folders.back());
@@ -91,16 +131,17 @@ Rate timed(const ComparePlan& plan, const CompareSite& site, const Contender& co
     all = true;
     for (std::size_t i = 0; i < forks.size(); ++i) {
       all = knows(folders[i], batch, rates[i]) && all;
-      if (rates[i].samples > 0 || forks[i].status() < 0) continue;
-      throw Error(fmt::format("{} cannot be trained: {}", contender.name,
-                              last_line(folders[i] + "/log.txt")));
+      if (rates[i].samples > 0) continue;
+      const auto lines = metrics_of(folders[i]);
+      if (!lines.empty() && batch > slow_step * lines.front().per_second)
+        seen(lines.front().per_second);
+      if (forks[i].status() < 0) continue;
+      cannot_train(site, contender, fault_in(folders[i] + "/log.txt"));
     }
     if (StopWish::wished()) throw Stopped{};
     if (std::chrono::duration<double>(Clock::now() - begin).count() > patience)
       throw Error(fmt::format("{} took no step in {:.0f} s", contender.name, patience));
   }
-  forks.clear();
-  fs::remove_all(site.out + "/timing");
   Rate mean;
   for (const Rate& rate : rates) {
     mean.per_second += rate.per_second / runs;
@@ -131,11 +172,17 @@ Json stored_timing(const ComparePlan& plan, const CompareSite& site) {
   return {{"key", timing_key(plan, site)}, {"speeds", Json::object()}};
 }
 
+/// Whether the number of steps does not hang on what is timed now.
+bool is_settled(const ComparePlan& plan, const CompareSite& site) {
+  return plan.steps > 0 || stored_timing(plan, site).value("budget", "") == plan.words.at("budget");
+}
+
 CompareTiming timing_in(const Json& stored) {
   CompareTiming timing;
   for (const auto& [name, speed] : stored.at("speeds").items()) {
     timing.speeds[name] = {speed.at("per_second").get<std::vector<double>>(),
                            speed.at("mebibytes").get<std::vector<double>>(),
+                           speed.value("round", std::vector<double>()),
                            speed.at("samples").get<std::int64_t>(),
                            speed.at("command").get<std::string>()};
   }
@@ -149,6 +196,7 @@ void keep(const ComparePlan& plan, const CompareSite& site, const CompareTiming&
   for (const auto& [name, speed] : timing.speeds) {
     stored["speeds"][name] = {{"per_second", speed.per_second},
                               {"mebibytes", speed.mebibytes},
+                              {"round", speed.round},
                               {"samples", speed.samples},
                               {"command", speed.command}};
   }
@@ -157,101 +205,103 @@ void keep(const ComparePlan& plan, const CompareSite& site, const CompareTiming&
   write_whole(timing_path(site), stored.dump(1) + "\n");
 }
 
-/// The best of all turns: whatever else the machine does makes a turn slower, never faster.
-double best_rate(const CompareTiming& timing, const std::string& name) {
-  const auto& turns = timing.speeds.at(name).per_second;
-  return *std::max_element(turns.begin(), turns.end());
-}
-
-/// Seconds of one run besides training, on its share of the machine: passes forward take about a
-/// third of a step's time, an attack's step a whole one.
-double other_seconds(const ComparePlan& plan, double rate, std::int64_t judged) {
-  if (plan.task != "images") return 0;
-  const auto number = [&](const char* flag) { return double(to_count(plan.words.at(flag))); };
-  const auto parts = [&](const char* flag) {
-    return plan.words.at(flag) == "none" ? 0.0 : double(split(plan.words.at(flag), ',').size());
+/// The first of the turns that some mechanism lacks, or was timed in apart from the others.
+std::size_t whole_turns(const ComparePlan& plan, const CompareTiming& timing) {
+  const auto round = [](const TrainSpeed& speed, std::size_t turn) {
+    return turn < speed.round.size() ? speed.round[turn] : 0.0;
   };
-  const double passes =
-      double(judged) +
-      parts("corruptions") * parts("severity") * (number("corrupt-samples") + 100) +
-      number("corrupt-samples");
-  const double attacked = number("attack-samples") * parts("eps");
-  const double steps = attacked * number("iterations") * (parts("attack") > 0 ? 1.0 : 0.0);
-  const double queries = attacked * number("queries") * (parts("attack") > 1 ? 0.5 : 0.0);
-  return 1.5 + (passes / 2.5 + steps + queries / 2.5) / rate;
+  for (std::size_t turn = 0;; ++turn) {
+    const auto first = timing.speeds.find(plan.contenders[0].name);
+    for (const Contender& contender : plan.contenders) {
+      const auto found = timing.speeds.find(contender.name);
+      if (turn >= plan.seeds.size() || found == timing.speeds.end() ||
+          found->second.per_second.size() <= turn ||
+          round(found->second, turn) != round(first->second, turn))
+        return turn;
+    }
+  }
 }
 
 }  // namespace
 
+void check_budget(const ComparePlan& plan, const CompareSite& site, int jobs) {
+  if (is_settled(plan, site)) return;
+  CompareReckoning(plan, site, jobs).check();
+}
+
 CompareTiming compare_timing(const ComparePlan& plan, const CompareSite& site, int jobs,
                              const std::function<void(const std::string&)>& now) {
   CompareTiming timing = timing_in(stored_timing(plan, site));
+  const double before = timing.seconds;
   const auto begin = Clock::now();
   CompareSite alone = site;
   alone.threads = site.threads * jobs;
-  bool measured = false;
-  const std::size_t turns = plan.seeds.size();
-  for (std::size_t turn = 0; turn < turns; ++turn) {
-    for (const Contender& contender : plan.contenders) {
-      TrainSpeed& speed = timing.speeds[contender.name];
-      if (speed.per_second.size() > turn) continue;
-      now(fmt::format("timing {}, turn {} of {}", contender.name, turn + 1, turns));
-      const Rate rate = timed(plan, alone, contender, 1);
-      speed.per_second.push_back(rate.per_second);
-      speed.mebibytes.push_back(rate.mebibytes);
-      speed.samples = rate.samples;
-      speed.command = "foci " + listed(timed_arguments(plan, alone, contender, "timing"), " ");
-      measured = true;
-    }
-  }
+  const bool settled = is_settled(plan, site);
+  const CompareReckoning reckoning(plan, site, jobs);
+  const auto count_time = [&] {
+    timing.seconds = before + std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  const auto check = [&] {
+    count_time();
+    if (settled || reckoning.estimate(timing).steps >= least_steps) return;
+    keep(plan, site, timing);
+    reckoning.refuse(timing);
+  };
   if (timing.together <= 0) {
     now("timing runs side by side");
-    timing.together = timed(plan, site, plan.contenders[0], jobs).per_second;
-    measured = true;
+    const auto seen = [&](double per_second) {
+      count_time();
+      CompareTiming at_best = timing, at_first = timing;
+      at_best.together = warming * per_second;
+      at_first.together = per_second;
+      if (!settled && reckoning.estimate(at_best).steps < least_steps) reckoning.refuse(at_first);
+    };
+    timing.together = timed(plan, site, plan.contenders[0], jobs, seen).per_second;
+    check();
   }
-  if (measured) {
-    timing.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
-    keep(plan, site, timing);
+  const std::size_t turns = plan.seeds.size();
+  for (std::size_t turn = whole_turns(plan, timing); turn < turns; ++turn) {
+    const double round = double(std::time(nullptr)) + double(turn) / 1024;
+    for (const Contender& contender : plan.contenders) {
+      TrainSpeed& speed = timing.speeds[contender.name];
+      now(fmt::format("timing {}, turn {} of {}", contender.name, turn + 1, turns));
+      const Rate rate = timed(plan, alone, contender, 1, [](double) {});
+      for (auto* values : {&speed.per_second, &speed.mebibytes, &speed.round})
+        values->resize(turn + 1);  // what came later was timed with others
+      speed.per_second[turn] = rate.per_second;
+      speed.mebibytes[turn] = rate.mebibytes;
+      speed.round[turn] = round;
+      speed.samples = rate.samples;
+      speed.command = "foci " + listed(timed_arguments(plan, alone, contender, "timing"), " ");
+      check();
+    }
   }
+  if (timing.seconds > before) keep(plan, site, timing);
   return timing;
 }
 
-std::int64_t compare_steps(const ComparePlan& plan, const CompareSite& site,
+CompareSteps compare_steps(const ComparePlan& plan, const CompareSite& site,
                            const CompareTiming& timing, int jobs) {
-  if (plan.steps > 0) return plan.steps;
+  if (plan.steps > 0) return {plan.steps, fmt::format("{} steps a run, as asked for", plan.steps)};
   Json stored = stored_timing(plan, site);
   const std::string budget = plan.words.at("budget");
-  if (stored.value("budget", "") == budget) return stored.at("steps").get<std::int64_t>();
-  const Words words = with_defaults(plan.task, train_words(plan, site, plan.contenders[0], 0));
-  const double batch = double(to_count(words.at("batch")) * to_count(words.at("accumulate")));
-  std::int64_t judged = to_count(plan.words.at("judge-samples"));
-  if (plan.task == "images" && judged == 0)
-    judged = data::open_images(site.data, data::Split::test).size();
-  const double baseline = best_rate(timing, plan.contenders[0].name);
-  double a_step = 0, others = 0;  // seconds of the whole machine for all runs
-  for (const Contender& contender : plan.contenders) {
-    // One that seems faster than the baseline is not relied on to be.
-    const double rate =
-        timing.together * std::min(1.0, best_rate(timing, contender.name) / baseline);
-    a_step += double(plan.seeds.size()) * batch / rate / jobs;
-    others += double(plan.seeds.size()) * other_seconds(plan, rate, judged) / jobs;
+  if (stored.value("budget", "") == budget) {
+    const auto steps = stored.at("steps").get<std::int64_t>();
+    return {steps, fmt::format("{} steps a run, which {} keeps for --budget {}", steps,
+                               timing_path(site), budget)};
   }
-  // Of a text or a series nobody knows beforehand how long judging takes: a quarter is left for it.
-  const double all = plan.budget * (plan.task == "images" ? 0.95 : 0.75) - timing.seconds - others;
-  auto steps = std::int64_t(std::floor(all / a_step));
-  if (steps < least_steps) {
-    const double least = (others + timing.seconds + double(least_steps) * a_step) /
-                         (plan.task == "images" ? 0.95 : 0.75);
-    throw Misuse(fmt::format("--budget {} is too small for {} runs: {} steps each need about {}",
-                             budget, plan.contenders.size() * plan.seeds.size(), least_steps,
-                             duration_text(std::ceil(least / 10) * 10)),
-                 "fewer --seeds or --mechanisms, --attack none or fewer --judge-samples take less");
-  }
+  const CompareReckoning reckoning(plan, site, jobs);
+  const CompareEstimate estimate = reckoning.estimate(timing);
+  if (estimate.steps < least_steps) reckoning.refuse(timing);
+  CompareCosts costs = estimate.costs;
+  std::int64_t steps = estimate.steps;
   if (steps > 50) steps -= steps % 10;
+  costs.training = double(steps) * estimate.a_step;
   stored["budget"] = budget;
   stored["steps"] = steps;
   write_whole(timing_path(site), stored.dump(1) + "\n");
-  return steps;
+  return {steps,
+          fmt::format("{} steps a run fit into --budget {}: about {}", steps, budget, told(costs))};
 }
 
 std::vector<Record> speed_records(const ComparePlan& plan, const CompareSite& site,

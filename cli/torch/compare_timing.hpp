@@ -15,7 +15,8 @@ namespace foci::cli {
 /// Turns of one mechanism, a value each.
 struct TrainSpeed {
   std::vector<double> per_second, mebibytes;
-  std::int64_t samples = 0;  ///< of a turn
+  std::vector<double> round;  ///< when the turn began in which all mechanisms were timed
+  std::int64_t samples = 0;   ///< of a turn
   std::string command;
 };
 struct CompareTiming {
@@ -23,13 +24,21 @@ struct CompareTiming {
   double together = 0;  ///< samples a second of one run beside as many others as there are jobs
   double seconds = 0;   ///< that measuring took, now or then
 };
-/// What is not known yet is measured, with all threads, one at a time and in turn.
+/// A budget that cannot hold the runs however fast they are is refused before anything is timed.
+void check_budget(const ComparePlan& plan, const CompareSite& site, int jobs);
+/// What is not known yet is measured, with all threads, one at a time and in turn. A turn that
+/// lacks a mechanism is measured again with all of them: a machine is not equally busy later.
 CompareTiming compare_timing(const ComparePlan& plan, const CompareSite& site, int jobs,
                              const std::function<void(const std::string&)>& now);
 
-/// Steps of each run, from the plan or the budget, or as an earlier call found them. Throws Misuse
-/// that says what a budget must be.
-std::int64_t compare_steps(const ComparePlan& plan, const CompareSite& site,
+/// Steps of each run, and a line that says where they come from.
+struct CompareSteps {
+  std::int64_t count = 0;
+  std::string from;
+};
+/// From the plan or the budget, or as an earlier call found them. Throws Misuse that says what a
+/// budget must be and what would fit.
+CompareSteps compare_steps(const ComparePlan& plan, const CompareSite& site,
                            const CompareTiming& timing, int jobs);
 
 /// Speeds as Records of the run that has this place among the seeds.

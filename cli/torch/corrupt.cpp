@@ -294,7 +294,7 @@ void add_flags(const HarmedRun& run, std::vector<Record>& records) {
   const train::ImageFacts facts = facts_in(run.asked.run, run.config.data);
   for (Record& record : records) {
     record.flags.push_back({"regenerated", "these images were corrupted here, not by the benchmark",
-                            "compare with numbers of foci alone, or judge the stored images: "
+                            "compare with numbers of foci alone, or evaluate on the stored images: "
                             "--data"});
     if (record.name == "mce_alexnet" && facts.classes != 1000) {
       record.flags.push_back({"alexnet", "AlexNet's errors are of ImageNet's 1000 classes",
@@ -307,8 +307,7 @@ void add_flags(const HarmedRun& run, std::vector<Record>& records) {
 
 data::ImageSet judged_set(const HarmedRun& run) {
   const auto count = run.verb.words.find("count");
-  return data::evenly(data::open_images(data_folder(run.asked.words.at("data")),
-                                        split_of(run.asked.words.at("split"))),
+  return data::evenly(images_of(run.config.data, run.asked.words),
                       count == run.verb.words.end() ? 0 : to_count(count->second));
 }
 

@@ -6,8 +6,8 @@
 
 #include <foci/error.hpp>
 #include <foci/language.hpp>
+#include <foci/run.hpp>
 
-#include <ATen/Parallel.h>
 #include <torch/cuda.h>
 
 #include <fmt/core.h>
@@ -17,7 +17,7 @@
 
 namespace foci::cli {
 int run_torch(const Generate& verb) {
-  if (verb.common.threads > 0) at::set_num_threads(verb.common.threads);
+  train::use_threads(verb.common.threads);
   if (verb.cuda && !torch::cuda::is_available())
     throw Unsupported("torch finds no CUDA device here; the nearest is --device cpu");
   Speaker speaker = open_speaker({verb.model, verb.tokenizer, {}}, verb.common);

@@ -5,6 +5,8 @@
 #include <malloc.h>
 
 #include <climits>
+#include <new>
+#include <string_view>
 #include <variant>
 
 namespace foci::cli {
@@ -22,9 +24,22 @@ void keep_freed_memory() {
 
 }  // namespace
 
+bool is_want_of_memory(const std::exception& fault) {
+  if (dynamic_cast<const std::bad_alloc*>(&fault) != nullptr) return true;
+  const std::string_view text = fault.what();  // torch's own, with all its callers behind it
+  return text.find("can't allocate memory") != text.npos ||
+         text.find("CUDA out of memory") != text.npos ||
+         text.find("CUDA error: out of memory") != text.npos;
+}
+
 int run(const WithTorch& verb) {
   keep_freed_memory();
-  return std::visit([](const auto& what) { return run_torch(what); }, verb.verb);
+  try {
+    return std::visit([](const auto& what) { return run_torch(what); }, verb.verb);
+  } catch (const std::exception& fault) {
+    if (is_want_of_memory(fault)) throw std::bad_alloc();
+    throw;
+  }
 }
 
 }  // namespace foci::cli

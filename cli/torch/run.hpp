@@ -4,6 +4,8 @@
 
 #include "cli/verbs.hpp"
 
+#include <exception>
+
 namespace foci::cli {
 
 int run_torch(const Models& verb);
@@ -13,5 +15,8 @@ int run_torch(const Eval& verb);
 int run_torch(const Attack& verb);
 int run_torch(const Measure& verb);
 int run_torch(const Compare& verb);
+
+/// What torch throws for it is told in one line, as ours is.
+bool is_want_of_memory(const std::exception& fault);
 
 }  // namespace foci::cli

@@ -3,15 +3,17 @@
 #include "cli/torch/run_folder.hpp"
 
 #include "cli/machine.hpp"
+#include "cli/parsed.hpp"
 #include "cli/suggest.hpp"
+#include "cli/write.hpp"
 
 #include <foci/attention.hpp>
 #include <foci/error.hpp>
+#include <foci/subset.hpp>
 
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -23,15 +25,8 @@ namespace fs = std::filesystem;
 
 std::string config_path(const std::string& run) { return run + "/config.json"; }
 
-/// Under another name first, so that a kill leaves the old file or the new.
 void write_json(const std::string& path, const Json& json) {
-  const std::string other = path + ".part";
-  std::ofstream file(other, std::ios::trunc);
-  file << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n" << std::flush;
-  std::error_code fault(errno, std::generic_category());
-  if (file) fs::rename(other, path, fault);
-  if (!file || fault)
-    throw FileError(fmt::format("{}: cannot be written: {}", shown(path), fault.message()));
+  write_whole(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace
@@ -42,7 +37,7 @@ RunConfig read_config(const std::string& run) {
   const std::string path = config_path(run);
   std::ifstream file(path);
   if (!file) throw FileError(fmt::format("{}: is not there; is it a run?", shown(path)));
-  const Json json = Json::parse(file, nullptr, false);
+  const Json json = parsed(file);
   if (!json.is_object() || !json.contains("flags") || !json["flags"].is_object())
     throw FileError(fmt::format("{}: is not the configuration of a run", shown(path)));
   const auto tasks = choices(find_verb("train")->word);
@@ -99,6 +94,14 @@ train::ImageFacts facts_in(const std::string& run, const Json& data) {
                                 shown(config_path(run))));
   }
   return facts;
+}
+
+data::ImageSet images_of(const Json& data, const Words& words) {
+  const data::ImageSet set =
+      data::open_images(data_folder(words.at("data")), split_of(words.at("split")));
+  const auto names = data.find("class_names");
+  if (names == data.end() || !names->is_array() || set.has_masks()) return set;
+  return data::with_classes(set, names->get<std::vector<std::string>>());
 }
 
 void check_same_data(const std::string& run, const Json& before, const Json& now) {

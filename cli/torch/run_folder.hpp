@@ -4,6 +4,8 @@
 
 #include "cli/run_words.hpp"
 
+#include <foci/data.hpp>
+
 #include <string>
 
 namespace foci::cli {
@@ -25,6 +27,9 @@ std::int64_t count_in(const std::string& run, const Json& data, const char* name
 /// What a model must know of its images, to and from config.json. Throws FileError.
 Json json_of(const train::ImageFacts& facts);
 train::ImageFacts facts_in(const std::string& run, const Json& data);
+
+/// The images that --data and --split name, classes by the names that config.json's data has.
+data::ImageSet images_of(const Json& data, const Words& words);
 
 /// Throws FileError when the data is not what the run began with.
 void check_same_data(const std::string& run, const Json& before, const Json& now);

@@ -21,13 +21,29 @@ namespace {
 namespace fs = std::filesystem;
 using train::Scores;
 
-data::ImageSet judged_images(const Words& words) {
-  return data::open_images(data_folder(words.at("data")), split_of(words.at("split")));
-}
+/// Those that a run trains on, and those that it judges itself by.
+struct OwnImages {
+  data::ImageSet train, valid;
+  Json facts;
+};
 
-/// Those that a run judges itself by.
-data::ImageSet own_images(const Words& words) {
-  return data::evenly(judged_images(words), to_count(words.at("judge-count")));
+OwnImages own_images(const Asked& asked) {
+  const std::string folder = data_folder(asked.words.at("data"));
+  const data::ImageSet train = data::open_images(folder, data::Split::train);
+  Json facts = json_of(train::facts_of(train));
+  if (!train.has_masks()) facts["class_names"] = train.classes();
+  const data::ImageSet valid =
+      data::evenly(images_of(facts, asked.words), to_count(asked.words.at("judge-count")));
+  facts["train"] = train.size();
+  facts["valid"] = valid.size();
+  if (data::splits_itself(folder) && !asked.resumes &&
+      (asked.group == nullptr || asked.group->rank() == 0)) {
+    warn(
+        fmt::format("{}: has no train/ and test/; a fifth of every class, chosen by the files' "
+                    "names, is kept for judging",
+                    shown(folder)));
+  }
+  return {train, valid, facts};
 }
 
 void check_vocabulary(const std::string& run, std::int64_t size, std::int64_t began) {
@@ -47,13 +63,10 @@ Training placed(Training training, const Asked& asked) {
 
 Job open_image_job(const Asked& asked) {
   const auto training = placed(image_training(asked.words, asked.common), asked);
-  const data::ImageSet train =
-      data::open_images(data_folder(asked.words.at("data")), data::Split::train);
-  const data::ImageSet valid = own_images(asked.words);
-  Job job{{{"train", train.size()}, {"valid", valid.size()}}, {}};
-  job.data.update(json_of(train::facts_of(train)));
+  const OwnImages images = own_images(asked);
+  Job job{images.facts, {}};
   job.train = [=](const train::Told& told) {
-    return train::train_images(training, train, valid, told);
+    return train::train_images(training, images.train, images.valid, told);
   };
   return job;
 }
@@ -61,12 +74,15 @@ Job open_image_job(const Asked& asked) {
 Scores judge_images(const Asked& asked, const Json& data, const std::string& weights) {
   const train::ImageTraining training = image_training(asked.words, asked.common);
   return train::evaluate_images(training.model, weights, facts_in(asked.run, data),
-                                judged_images(asked.words), training.input);
+                                images_of(data, asked.words), training.input);
 }
 
 std::string image_text(const Scores& scores) {
-  return fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f}", 100 * scores.at("top1"),
-                     100 * scores.at("top5"), scores.at("valid_loss"));
+  // Of five classes or fewer all are among the first five.
+  const double five = scores.at("top5");
+  return fmt::format("top-1 {:.2f} %, {}loss {:.4f}", 100 * scores.at("top1"),
+                     five < 1 ? fmt::format("top-5 {:.2f} %, ", 100 * five) : "",
+                     scores.at("valid_loss"));
 }
 
 /// The tokenizer that the flags ask for; words are those of the training text, byte pairs that a
@@ -198,20 +214,17 @@ std::string accuracy_text(const Scores& scores) {
 
 Job open_segment_job(const Asked& asked) {
   const auto training = placed(segment_training(asked.words, asked.common), asked);
-  const data::ImageSet train =
-      data::open_images(data_folder(asked.words.at("data")), data::Split::train);
-  const data::ImageSet valid = own_images(asked.words);
-  Job job{{{"train", train.size()}, {"valid", valid.size()}}, {}};
-  job.data.update(json_of(train::facts_of(train)));
+  const OwnImages images = own_images(asked);
+  Job job{images.facts, {}};
   job.train = [=](const train::Told& told) {
-    return train::train_segments(training, train, valid, told);
+    return train::train_segments(training, images.train, images.valid, told);
   };
   return job;
 }
 
 Scores judge_segments(const Asked& asked, const Json& data, const std::string& weights) {
   return train::evaluate_segments(segment_training(asked.words, asked.common), weights,
-                                  facts_in(asked.run, data), judged_images(asked.words));
+                                  facts_in(asked.run, data), images_of(data, asked.words));
 }
 
 std::string segment_text(const Scores& scores) {
@@ -232,7 +245,7 @@ train::Passes keeping(std::shared_ptr<Kept> kept, train::Passes passes) {
 train::Passes look_at_images(const Asked& asked, const Json& data, const std::string& weights) {
   const train::ImageTraining training = image_training(asked.words, asked.common);
   return train::passes_of(training.model, weights, facts_in(asked.run, data),
-                          judged_images(asked.words), training.input);
+                          images_of(data, asked.words), training.input);
 }
 
 train::Passes look_at_text(const Asked& asked, const Json& data, const std::string& weights) {
@@ -252,7 +265,7 @@ train::Passes look_at_sequences(const Asked& asked, const Json& data, const std:
 
 train::Passes look_at_segments(const Asked& asked, const Json& data, const std::string& weights) {
   return train::passes_of(segment_training(asked.words, asked.common), weights,
-                          facts_in(asked.run, data), judged_images(asked.words));
+                          facts_in(asked.run, data), images_of(data, asked.words));
 }
 
 }  // namespace

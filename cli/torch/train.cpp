@@ -220,8 +220,7 @@ int run_torch(const Train& verb) {
   try {
     return train_in(verb, &group, standing->restart > 0);
   } catch (const std::exception& fault) {
-    const bool full = dynamic_cast<const std::bad_alloc*>(&fault) != nullptr;
-    group.fail(full ? "there is not enough memory" : shown(fault.what()));
+    group.fail(is_want_of_memory(fault) ? "there is not enough memory" : shown(fault.what()));
     // Threads that wait for what will not come are left behind, and nothing of theirs is freed.
     ::on_exit(
         [](int status, void*) {

@@ -29,12 +29,15 @@ struct Standing {
   std::string host = "127.0.0.1";
   int port = 29500;
   bool agent = false;  ///< torchrun's agent holds the store; else rank 0 does
+  int local_size = 1;  ///< ranks that share the cores this process may use, where that is said
 };
 
 /// As the environment says: that of torchrun and `foci launch` (RANK, WORLD_SIZE, LOCAL_RANK,
 /// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*), of a step of Slurm or of Open MPI; nothing where
 /// there is none. Throws InvalidArgument that names the variable.
 FOCI_API std::optional<Standing> standing();
+/// Takes it out of the environment: this process, and what it starts, works alone from then on.
+FOCI_API void forget_standing();
 
 /// A rank that is lost, hung or failed ended the job; the text names it and the last saved step.
 class FOCI_API Lost : public Error {

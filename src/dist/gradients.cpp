@@ -4,6 +4,7 @@
 // before it are, so that all ranks send in the same order.
 #include <foci/dist.hpp>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -43,7 +44,9 @@ struct Gradients::Inside {
   std::vector<Slot> slots;
   std::vector<Bucket> buckets;
   at::Tensor used;  // of each slot, how many ranks have a gradient; the last bucket's tail
-  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> hooks;
+  /// A pointer that shares; which kind depends on torch's version.
+  using Node = decltype(torch::autograd::impl::grad_accumulator(std::declval<at::Tensor>()));
+  std::vector<std::pair<Node, std::uintptr_t>> hooks;
   std::size_t sent = 0;
   bool armed = false;
   Clock::time_point start;

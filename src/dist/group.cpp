@@ -4,6 +4,7 @@
 #include "dist/engine.hpp"
 #include "dist/watch.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 
 #include <fmt/core.h>

@@ -35,9 +35,9 @@ int number_or(const char* name, int least, int most, int standard) {
 
 constexpr int most_ranks = 1 << 20;
 
-/// The names that a launcher has for the three numbers.
+/// The names that a launcher has for the numbers; Slurm gives every task cores of its own.
 struct Names {
-  const char *rank, *size, *local;
+  const char *rank, *size, *local, *local_size = "";
 };
 
 Standing of_names(const Names& names) {
@@ -45,6 +45,7 @@ Standing of_names(const Names& names) {
   s.size = number(names.size, 1, most_ranks);
   s.rank = number(names.rank, 0, s.size - 1);
   s.local_rank = number_or(names.local, 0, most_ranks, 0);
+  s.local_size = number_or(names.local_size, 1, most_ranks, 1);
   if (const char* host = value_of("MASTER_ADDR")) s.host = host;
   s.port = number_or("MASTER_PORT", 1, 65535, s.port);
   return s;
@@ -63,7 +64,7 @@ std::string first_of(std::string_view nodes) {
 
 std::optional<Standing> standing() {
   if (value_of("RANK") != nullptr || value_of("WORLD_SIZE") != nullptr) {
-    Standing s = of_names({"RANK", "WORLD_SIZE", "LOCAL_RANK"});
+    Standing s = of_names({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
     s.restart = number_or("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, 0);
     const char* agent = value_of("TORCHELASTIC_USE_AGENT_STORE");
     s.agent = agent != nullptr && std::string_view(agent) == "True";
@@ -80,10 +81,15 @@ std::optional<Standing> standing() {
     return s;
   }
   if (value_of("OMPI_COMM_WORLD_RANK") == nullptr) return {};
-  const Standing s =
-      of_names({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
+  const Standing s = of_names({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
   if (s.size == 1) return {};
   return s;
+}
+
+void forget_standing() {
+  for (const char* name : {"RANK", "WORLD_SIZE", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"})
+    ::unsetenv(name);
 }
 
 }  // namespace foci::dist

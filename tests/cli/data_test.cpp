@@ -28,6 +28,42 @@ std::string made_images() {
   return path;
 }
 
+/// Files that are none of what their names say.
+std::string folder_of(const std::string& name, const Words& files) {
+  const std::string path = folder().file(name);
+  for (const std::string& file : files) {
+    std::filesystem::create_directories(std::filesystem::path(path + "/" + file).parent_path());
+    write(path + "/" + file, "no picture");
+  }
+  return path;
+}
+
+TEST(Data, ShowsWhatItCanBesideAFileAtFault) {
+  const std::string path = folder_of("at-fault", {"a/1.png", "a/2.jpg", "b/1.png", "b/2.png"});
+  const Ran ran = run_foci({"data", "show", path});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.out.find("images, of no size that is known, 2 classes\n"), std::string::npos)
+      << ran.out;
+  EXPECT_NE(ran.out.find("  0  a  "), std::string::npos) << ran.out;
+  EXPECT_NE(ran.err.find("; foci data show " + path + " --check names every one\n"),
+            std::string::npos)
+      << ran.err;
+  const Ran json = run_foci({"data", "show", path, "--json"});
+  EXPECT_EQ(json.status, 1);
+  EXPECT_EQ(json.json().at("faults").size(), 4u);
+}
+
+TEST(Data, SaysWhyAFolderIsNoSet) {
+  const std::string loose = folder_of("loose", {"1.JPG", "2.png"});
+  EXPECT_NE(run_foci({"data", "show", loose})
+                .err.find(loose + ": 2 images lie in no folder of their class; it has no train "),
+            std::string::npos);
+  const std::string other = folder_of("other", {"a/1.webp", "b/notes.txt"});
+  EXPECT_NE(run_foci({"data", "show", other})
+                .err.find(other + ": there are .webp files, and read are JPEG and PNG; it has no "),
+            std::string::npos);
+}
+
 TEST(Data, ListsWhatItKnows) {
   const Ran ran = run_foci({"data", "list", "--json"});
   ASSERT_EQ(ran.status, 0) << ran.err;
@@ -47,7 +83,7 @@ TEST(Data, MakesAndShowsImages) {
   const Ran ran = run_foci({"data", "show", made_images(), "--json", "--check"});
   ASSERT_EQ(ran.status, 0) << ran.err;
   const auto shown = ran.json();
-  EXPECT_EQ(names_of(shown), (Names{"path", "kind", "splits", "checked", "threads"}));
+  EXPECT_EQ(names_of(shown), (Names{"path", "kind", "splits", "faults", "checked", "threads"}));
   const auto train = shown.at("splits").at("train");
   EXPECT_EQ(names_of(train), (Names{"count", "masks", "sizes", "classes", "samples"}));
   EXPECT_EQ(train.at("count"), 20);
@@ -56,6 +92,22 @@ TEST(Data, MakesAndShowsImages) {
   EXPECT_EQ(shown.at("splits").at("test").at("count"), 4);
   const Ran text = run_foci({"data", "show", made_images(), "--split", "train"});
   EXPECT_TRUE(text.out.starts_with("train 20 images, 28 x 28 x 1, 4 classes\n")) << text.out;
+}
+
+TEST(Data, EveryFileAtFaultIsNamed) {
+  const fs::path folder = fs::path(testing::TempDir()) / "foci-faulty-photos";
+  for (const char* name : {"ant/a.jpg", "ant/b.jpg", "bee/c.png", "bee/d.png"}) {
+    fs::create_directories((folder / name).parent_path());
+    std::ofstream(folder / name) << "no picture";
+  }
+  const Ran ran = run_foci({"data", "show", folder.string(), "--check"});
+  fs::remove_all(folder);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 5) << ran.err;
+  for (const char* said :
+       {"ant/a.jpg: begins with", "bee/d.png: begins with", "4 samples cannot be read"}) {
+    EXPECT_NE(ran.err.find(said), std::string::npos) << said << "\n" << ran.err;
+  }
 }
 
 TEST(Data, TheSameSeedMakesTheSame) {

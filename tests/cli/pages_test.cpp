@@ -43,7 +43,9 @@ TEST(Help, ShowsPurposeExamplesAndFlags) {
     EXPECT_EQ(ran.status, 0);
     EXPECT_EQ(run_foci({"help", name}).out, ran.out);
     const auto& page = *find_verb(name);
-    EXPECT_TRUE(ran.out.starts_with(page.purpose)) << name;
+    std::string begin = ran.out.substr(0, page.purpose.size());
+    std::replace(begin.begin(), begin.end(), '\n', ' ');  // a long one has two lines
+    EXPECT_EQ(begin, page.purpose);
     EXPECT_GE(page.examples.size(), 2u);
     EXPECT_LE(page.examples.size(), 4u);
     for (const auto& example : page.examples)

@@ -309,7 +309,31 @@ TEST(Suggest, CountsTypingErrors) {
   EXPECT_EQ(typing_errors("sofmax", "softmax"), 1u);
   EXPECT_EQ(typing_errors("", "dot"), 3u);
   EXPECT_EQ(foci::cli::suggestion("lineer", {"softmax", "linear"}), "; did you mean linear?");
-  EXPECT_EQ(foci::cli::suggestion("xyz", {"softmax", "linear"}), "; the nearest is linear");
+}
+
+TEST(Suggest, NamesWhatIsMeantOrNothing) {
+  const Words metrics = {"dot", "layer-change", "flat", "key-covariance"};
+  const std::vector<std::tuple<std::string, Words, std::string>> all = {
+      {"xyz", metrics, ""},
+      {"euclid", metrics, ""},
+      {"layer", metrics, "layer-change"},
+      {"covariance", metrics, "key-covariance"},
+      {"elliptical", metrics, "layer-change"},
+      {"gpu", {"cpu", "cuda"}, "cuda"},
+      {"half", {"f64", "f32", "bf16", "f16"}, "f16"},
+      {"--head", {"--shape", "--seed", "--kv-heads"}, "--kv-heads"},
+      {"--frob", {"--form", "--floor"}, ""},
+      {"trane", {"train", "theory"}, "train"},
+      {"--metrics", {"--metric-layers", "--metric"}, "--metric"},
+      {"apgd-c", {"apgd-t", "apgd-ce"}, "apgd-ce"},
+      {"fashion", {"camvid", "fashion-mnist"}, "fashion-mnist"},
+      {"", {"dot"}, ""},
+      {"dot", {}, ""},
+  };
+  for (const auto& [word, candidates, meant] : all) {
+    const std::string says = meant.empty() ? "" : "; did you mean " + meant + "?";
+    EXPECT_EQ(foci::cli::suggestion(word, candidates), says) << word;
+  }
 }
 
 TEST(Suggest, ShowsOnlyWhatFitsOnALine) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // foci compare end to end on made images: what it writes, what it does not do twice, what a kill
 // costs, what it refuses. foci report and foci reproduce over what it left.
-#include "train/child.hpp"
+#include "compare/compared.hpp"
 
 #include <foci/record.hpp>
 
@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
-#include <sstream>
 #include <thread>
 
 namespace {
@@ -18,56 +16,21 @@ namespace {
 using namespace train_test;
 using nlohmann::json;
 
-/// Two mechanisms, two seeds, a few steps.
-Words small(const std::string& out) {
-  const std::string words =
-      "--mechanisms dot,layer-change --seeds 2 --steps 4 --attack-samples 6 --iterations 2 "
-      "--queries 4 --check 0 --corruptions fog,contrast --corrupt-samples 12 --jobs 2 --threads 2";
-  Words all = {"compare",
-               "--data",
-               images(),
-               "--out",
-               out,
-               "--model",
-               "dim=16 depth=2 heads=2 patch=14 batch=20 judge-count=8"};
-  std::istringstream parts(words);
-  for (std::string word; parts >> word;) all.push_back(word);
-  return all;
-}
-
-json results_of(const std::string& out) { return json::parse(read(out + "/results.json")); }
-
 /// The comparison that several tests look at; made once.
 const std::string& whole() {
   static const std::string out = [] {
     const std::string path = folder().file("compared");
     const Ran ran = call(small(path));
     EXPECT_EQ(ran.status, 0) << ran.err;
-    EXPECT_NE(ran.out.find("4 runs, 4 steps each; "), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("4 runs, 4 steps each (0.33 epochs); "), std::string::npos) << ran.out;
     EXPECT_NE(ran.out.find("2 seeds cannot tell which mechanism is better; 3 can.\n"),
+              std::string::npos);
+    EXPECT_EQ(ran.out.find("Holm"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("A demonstration: 2 seeds, where 10 are the least (--seeds 10).\n"),
               std::string::npos);
     return path;
   }();
   return out;
-}
-
-/// Every file of the runs and when it was last written.
-std::set<std::string> times_of(const std::string& out) {
-  std::set<std::string> times;
-  for (const auto& entry : fs::recursive_directory_iterator(out + "/runs")) {
-    if (!entry.is_regular_file()) continue;
-    times.insert(entry.path().string() + " " +
-                 std::to_string(entry.last_write_time().time_since_epoch().count()));
-  }
-  return times;
-}
-
-json measure(const json& results, const std::string& name) {
-  for (const json& one : results.at("measures")) {
-    if (one.at("name") == name) return one;
-  }
-  ADD_FAILURE() << "no measure " << name;
-  return {};
 }
 
 TEST(Compare, WritesWhatItMeasured) {
@@ -94,6 +57,9 @@ TEST(Compare, WritesWhatItMeasured) {
   EXPECT_EQ(top1.at("against").at("layer-change").at("words"), "2 seeds cannot tell; 3 can");
   EXPECT_FALSE(top1.at("against").contains("dot"));
   EXPECT_EQ(measure(results, "robust linf 1/255").at("n"), 6);
+  EXPECT_EQ(measure(results, "clean").at("n"), 6);
+  EXPECT_EQ(measure(results, "clean").at("mean").at("dot"),
+            results.at("curves").at("robustness")[0].at("mean").at("dot")[0]);
   EXPECT_EQ(measure(results, "accuracy_fog_3").at("n"), 12);
   const double mean = measure(results, "corruption_mean").at("mean").at("dot");
   const double fog = measure(results, "accuracy_fog_3").at("mean").at("dot"),
@@ -113,7 +79,13 @@ TEST(Compare, WritesWhatItMeasured) {
   const json& weights = results.at("maps")[0].at("weights");
   EXPECT_EQ(weights.at("layer-change").at("data").get<std::string>().size(), 136u);  // 2*2*5*5
   EXPECT_EQ(weights.size(), 2u);
-  EXPECT_EQ(results.at("ellipses").size(), 4u);
+  ASSERT_EQ(results.at("ellipses").size(), 4u);
+  for (int layer = 0; layer < 2; ++layer) {
+    const json &dot = results.at("ellipses")[layer], &other = results.at("ellipses")[layer + 2];
+    EXPECT_EQ(dot.at("axes"), other.at("axes")) << "panels of one layer show one pair";
+    EXPECT_EQ(other.at("keys").size(), 5u);
+    EXPECT_FALSE(dot.contains("space"));
+  }
   for (const json& figure : results.at("figures"))
     EXPECT_TRUE(fs::exists(whole() + "/" + figure.at("file").get<std::string>())) << figure;
   EXPECT_GT(results.at("figures").size(), 6u);
@@ -164,23 +136,23 @@ TEST(Compare, AChangedPlanRedoesWhatChanged) {
   ASSERT_EQ(third.status, 0) << third.err;
   EXPECT_EQ(results_of(out).at("runs").size(), 6u);
   EXPECT_TRUE(kept("/stages/") && kept("/checkpoints/"));
+  // Speeds are of turns in which all were timed.
+  const json speeds = json::parse(read(out + "/timing.json")).at("speeds"),
+             alone = json::parse(read(whole() + "/timing.json")).at("speeds");
+  EXPECT_EQ(speeds.at("flat").at("round"), speeds.at("dot").at("round"));
+  EXPECT_EQ(speeds.at("flat").at("round"), speeds.at("layer-change").at("round"));
+  EXPECT_NE(speeds.at("dot").at("round"), alone.at("dot").at("round"));
   // Other words of the model: all anew, beside what was there.
   const Ran other = call(small(out) + Words{"--mechanisms", "dot", "--seeds", "1", "--steps", "2"});
   ASSERT_EQ(other.status, 0) << other.err;
   EXPECT_EQ(results_of(out).at("runs").size(), 1u);
   EXPECT_EQ(results_of(out).at("verdict").at("headline"),
             "dot alone: there is nothing to compare it with.");
+  EXPECT_TRUE(
+      other.err.starts_with("compare: dot alone: there will be nothing to compare it with; "
+                            "--mechanisms names several, with commas\n"))
+      << other.err;
   EXPECT_TRUE(kept("/stages/") && kept("/checkpoints/"));
-}
-
-/// The values that do not hang on the clock.
-json values_of(const std::string& out) {
-  json values;
-  for (const json& one : results_of(out).at("measures")) {
-    if (one.at("group") != "speed" && one.at("group") != "memory")
-      values[one.at("name").get<std::string>()] = one.at("values");
-  }
-  return values;
 }
 
 TEST(Compare, AKillForgetsNoTime) {
@@ -243,8 +215,33 @@ TEST(Compare, TwoInOneFolderAreRefused) {
   ::kill(child, SIGTERM);
   const Ran first = finish(child, "first");
   EXPECT_EQ(first.status, 0) << first.err;
-  EXPECT_NE(first.out.find("stopped; the same command goes on"), std::string::npos) << first.out;
-  EXPECT_EQ(results_of(out).at("state"), "running");
+  EXPECT_NE(first.out.find(": stopped; the same command goes on (0 of 4 runs are done)\n"),
+            std::string::npos)
+      << first.out;
+  EXPECT_EQ(results_of(out).at("state"), "stopped");
+  for (const json& run : results_of(out).at("runs")) EXPECT_EQ(run.at("state"), "waiting") << run;
+}
+
+TEST(Compare, ToldToStopWhileItJudgesNothingHasFailed) {
+  const std::string out = folder().file("stopped-attack");
+  const pid_t child = start(small(out) + Words{"--iterations", "200000"}, "stopped-attack");
+  const auto attacks = [&] {
+    if (!fs::exists(out + "/results.json")) return false;
+    const json runs = json::parse(read(out + "/results.json"), nullptr, false);
+    if (!runs.is_object()) return false;
+    return std::any_of(runs.at("runs").begin(), runs.at("runs").end(),
+                       [](const json& run) { return run.at("stage") == "attacking"; });
+  };
+  for (int i = 0; i < 3000 && !attacks(); ++i) ::usleep(10000);
+  ASSERT_TRUE(attacks());
+  ::kill(child, SIGINT);
+  const Ran ran = finish(child, "stopped-attack");
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.err.find("failed"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.out.find(": stopped; the same command goes on (0 of 4 runs are done)\n"),
+            std::string::npos)
+      << ran.out;
+  for (const json& run : of_results(out, "runs")) EXPECT_EQ(run.at("state"), "waiting") << run;
 }
 
 TEST(Compare, TrainedRunsAreTakenAsTheyAre) {
@@ -254,14 +251,32 @@ TEST(Compare, TrainedRunsAreTakenAsTheyAre) {
     ASSERT_EQ(call(tiny(runs.back()) + Words{"--metric", metric}).status, 0);
   }
   const std::string records = read(runs[0] + "/records.jsonl"), out = folder().file("taken");
-  const Ran ran = call({"compare", "--checkpoint", runs[0] + "," + runs[1] + "/", "--data",
-                        images(), "--attack", "none", "--corruptions", "fog", "--corrupt-samples",
-                        "10", "--out", out, "--threads", "2"});
+  const Ran ran =
+      call({"compare", "--checkpoint", runs[0] + "," + runs[1] + "/", "--attack", "none",
+            "--corruptions", "fog", "--corrupt-samples", "10", "--out", out, "--threads", "2"});
   ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(results_of(out).at("data").at("path"), images()) << "what they were trained on";
+  EXPECT_EQ(ran.out.find("steps each"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("A demonstration: 1 seed, where 10 are the least.\n"), std::string::npos)
+      << ran.out;
   EXPECT_EQ(results_of(out).at("mechanisms").size(), 2u);
   EXPECT_TRUE(measure(results_of(out), "top1").at("values").at("dot")[0].is_number());
   EXPECT_EQ(read(runs[0] + "/records.jsonl"), records);
   EXPECT_FALSE(fs::exists(runs[0] + "/stages"));
+}
+
+TEST(Compare, RunsOfAComparisonAreTakenAsWell) {
+  const auto before = times_of(whole());
+  std::string runs;
+  for (const json& run : of_results(whole(), "runs"))
+    runs += (runs.empty() ? "" : ",") + whole() + "/" + run.at("folder").get<std::string>();
+  const std::string out = folder().file("taken-again");
+  const Ran ran = call({"compare", "--checkpoint", runs, "--data", images(), "--attack", "none",
+                        "--corruptions", "none", "--out", out, "--threads", "2"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(measure(results_of(out), "top1").at("values"),
+            measure(results_of(whole()), "top1").at("values"));
+  EXPECT_EQ(times_of(whole()), before);
 }
 
 TEST(Compare, APlanIsReadAndWritten) {
@@ -332,25 +347,6 @@ TEST(Reproduce, MeasuresAgainAndCompares) {
   EXPECT_NE(run_foci({"reproduce", whole() + "/results.json", "--name", "topp1"})
                 .err.find("has no Record 'topp1'; did you mean top1?"),
             std::string::npos);
-}
-
-TEST(Compare, ABudgetThatIsTooSmallSaysWhatFits) {
-  const std::string out = folder().file("budget");
-  Words words = small(out);
-  words.erase(std::find(words.begin(), words.end(), "--steps"),
-              std::find(words.begin(), words.end(), "--steps") + 2);
-  const Ran ran = call(words + Words{"--budget", "1s"});
-  EXPECT_EQ(ran.status, 2);
-  EXPECT_NE(ran.err.find("--budget 1s is too small for 4 runs: 20 steps each need about "),
-            std::string::npos)
-      << ran.err;
-  const Ran fits = call(words + Words{"--budget", "12s", "--seeds", "1", "--attack", "none"});
-  ASSERT_EQ(fits.status, 0) << fits.err;
-  EXPECT_GT(results_of(out).at("runs")[0].at("steps").get<int>(), 20);
-  // The same steps again, though the machine may be slower now.
-  const auto before = times_of(out);
-  ASSERT_EQ(call(words + Words{"--budget", "12s", "--seeds", "1", "--attack", "none"}).status, 0);
-  EXPECT_EQ(times_of(out), before);
 }
 
 }  // namespace

@@ -3,7 +3,14 @@
 // line before anything is.
 #include "train/child.hpp"
 
+#include "cli/run_facts.hpp"
+#include "cli/run_words.hpp"
 #include "cli/torch/compare_stages.hpp"
+
+#include "thrown.hpp"
+
+#include <foci/data.hpp>
+#include <foci/error.hpp>
 
 #include <gtest/gtest.h>
 
@@ -30,22 +37,49 @@ std::string trace_of(const Words& words) {
   return trace;
 }
 
+/// A folder with a picture in it.
+std::string frost() {
+  const std::string path = folder().file("frost");
+  fs::create_directories(path);
+  foci::data::write_png(path + "/frost1.png", foci::data::Image(300, 300, 3));
+  return path;
+}
+
+TEST(ComparePlans, FrostHasPictures) {
+  for (const char* names : {"frost", "weather", "fog,all"}) {
+    const std::string trace = trace_of({"--corruptions", names, "--frost", frost()});
+    EXPECT_NE(trace.find(" --frost " + frost()), std::string::npos) << trace;
+  }
+  EXPECT_EQ(trace_of({"--corruptions", "fog", "--frost", frost()}).find(" --frost "),
+            std::string::npos);
+}
+
 TEST(ComparePlans, EveryFlagChangesWhatIsDone) {
   // Where and how it runs, tested above; and what is told beside the result.
-  const std::set<std::string> elsewhere = {"plan", "checkpoint", "out",     "jobs",  "json",
-                                           "help", "quiet",      "threads", "device"};
-  const std::map<std::string, std::string> values = {
-      {"task", "listops"},     {"data", "other"},
-      {"mechanisms", "dot"},   {"budget", "1h"},
-      {"model", "dim=8"},      {"attack", "fgsm"},
-      {"norm", "l2"},          {"eps", "4"},
-      {"corruptions", "fog"},  {"severity", "1,5"},
-      {"seeds", "2"},          {"steps", "11"},
-      {"judge-samples", "77"}, {"iterations", "7"},
-      {"queries", "7"},        {"check", "7"},
-      {"maps", "0"},           {"attack-samples", "7"},
-      {"seed", "7"},           {"corrupt-samples", "7"},
-      {"measure-samples", "7"}};
+  const std::set<std::string> elsewhere = {"plan", "checkpoint", "out",     "jobs",   "json",
+                                           "help", "quiet",      "threads", "device", "patience"};
+  const std::map<std::string, std::string> values = {{"task", "listops"},
+                                                     {"data", "other"},
+                                                     {"mechanisms", "dot"},
+                                                     {"budget", "1h"},
+                                                     {"model", "dim=8"},
+                                                     {"attack", "fgsm"},
+                                                     {"norm", "l2"},
+                                                     {"eps", "4"},
+                                                     {"corruptions", "fog"},
+                                                     {"severity", "1,5"},
+                                                     {"seeds", "2"},
+                                                     {"steps", "11"},
+                                                     {"judge-samples", "77"},
+                                                     {"iterations", "7"},
+                                                     {"queries", "7"},
+                                                     {"check", "7"},
+                                                     {"maps", "0"},
+                                                     {"attack-samples", "7"},
+                                                     {"seed", "7"},
+                                                     {"corrupt-samples", "7"},
+                                                     {"measure-samples", "7"},
+                                                     {"frost", frost()}};
   for (const auto& flag : foci::cli::find_verb("compare")->flags) {
     const std::string name(flag.name);
     if (elsewhere.contains(name)) continue;
@@ -80,11 +114,30 @@ TEST(ComparePlans, SaysWhatIsWrong) {
        "--data 'fashion-minst' is no folder and no known set; did you mean fashion-mnist?"},
       {{"--attack", "apgd-c"}, 2, "--attack does not know 'apgd-c'; did you mean apgd-ce?"},
       {{"--corruptions", "fogg"}, 2, "--corruptions does not know 'fogg' for --task image; did yo"},
+      {{"--corruptions", "frost"}, 2, "frost needs pictures of it: --frost FOLDER"},
+      {{"--corruptions", "fog,weather"}, 2, "frost needs pictures of it: --frost FOLDER"},
+      {{"--corruptions", "frost", "--frost", "nowhere"}, 1, "nowhere: "},
+      {{"--severity", "9"}, 2, "--severity does not know '9'"},
+      {{"--severity", "3,foo"}, 2, "--severity does not know 'foo'"},
       {{"--model", "dimm=3"}, 2, "'dimm' is no flag of a run; did you mean dim?"},
+      {{"--model", "dim=16,depth=2"},
+       2,
+       "\nfoci: hint: spaces stand between flags: --model 'dim=16"},
+      {{"--metrics", "dot"}, 2, "compare has no flag --metrics; did you mean --mechanisms?\n"},
+      {{"--batch", "8"}, 2, "compare has no flag --batch; did you mean --model 'batch=...'?\n"},
+      {{images()},
+       2,
+       "compare does not know what to do with '" + images() + "'; did you mean --data"},
+      {{"nothing-here"}, 2, "compare does not know what to do with 'nothing-here'\n"},
       {{"--model", "seed=3"}, 2, "seed is not for the model's words"},
       {{"--budget", "soon"}, 2, "--budget 'soon' is no time"},
       {{"--plan", odd}, 1, "'seedz' is no flag of a plan; did you mean seeds?"},
       {{"--plan", "nowhere"}, 1, "nowhere: is no file, and there is no presets/nowhere.json"},
+      {{"--checkpoint", "nowhere", "--seeds", "5"}, 2, "--seeds does not go with --checkpoint"},
+      {{"--checkpoint", "nowhere", "--budget", "5m"}, 2, "--budget does not go with --checkpoint"},
+      {{"--checkpoint", "nowhere", "--mechanisms", "dot"},
+       2,
+       "--mechanisms does not go with --checkpoint\nfoci: hint: nothing is trained; "},
       {{"--checkpoint", "nowhere"}, 1, "nowhere: has no whole config.json; is it a run?"},
       {{"--jobs", "0"}, 2, "--jobs 0 is not a size"},
   };
@@ -99,6 +152,34 @@ TEST(ComparePlans, SaysWhatIsWrong) {
   EXPECT_EQ(call({"report"}).status, 2);
   EXPECT_EQ(call({"report", "nowhere"}).status, 1);
   EXPECT_EQ(call({"reproduce"}).status, 2);
+}
+
+TEST(CompareFiles, AStageThatHoldsSomethingElseIsNamed) {
+  const auto fault = [](const std::string& stage) {
+    foci::cli::RunFound found;
+    return foci::thrown<foci::InvalidArgument>(
+        [&] { add_found(found, foci::cli::Json::parse(stage)); });
+  };
+  EXPECT_EQ(fault(R"({"records":[],"right":{"top1":1}})"),
+            "'right' holds something else than digits");
+  EXPECT_EQ(fault(R"({"records":[],"maps":[1]})"), "'maps' holds something else than objects");
+  EXPECT_EQ(fault(R"({"records":[1]})"), "not a JSON object");
+  const std::string run = folder().file("spoiled");
+  fs::create_directories(run + "/stages");
+  std::ofstream(run + "/stages/eval.json") << R"({"records":[1]})";
+  EXPECT_EQ(foci::thrown<foci::FileError>([&] { foci::cli::found_in(run); }),
+            run + "/stages/eval.json: not a JSON object");
+}
+
+/// A million brackets need no stack.
+TEST(CompareFiles, DepthIsNoDanger) {
+  const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
+  const std::string run = folder().file("deep"), preset = run + "/preset.json";
+  fs::create_directories(run);
+  std::ofstream(preset) << "{\"dim\":" << deep << "}";
+  foci::thrown<foci::FileError>([&] { foci::cli::resolved_words("images", {{"preset", preset}}); });
+  std::ofstream(run + "/config.json") << "{\"task\":\"images\",\"flags\":{\"dim\":" << deep << "}}";
+  EXPECT_LT(foci::cli::run_facts(run).words.at("dim").size(), 1000u);
 }
 
 }  // namespace

@@ -5,11 +5,15 @@
 
 #include "thrown.hpp"
 
+#include "cli/machine.hpp"
+
 #include <foci/context.hpp>
 #include <foci/nn.hpp>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+
+#include <malloc.h>
 
 namespace {
 
@@ -179,6 +183,46 @@ int single_agrees() {
 
 TEST(Context, InSinglePrecision) {
   EXPECT_EQ(in_ranks(2, single_agrees), (std::vector<int>{0, 0}));
+}
+
+/// What a call and its gradient add to this rank's resident memory, at most, with n tokens here.
+double added_bytes(Group& group, const Options& how, std::int64_t n) {
+  const auto leaf = [n] { return at::randn({1, 1, n, 8}).set_requires_grad(true); };
+  const foci::dist::Tokens tokens{leaf(), leaf(), leaf(), leaf()};
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  const auto peak =
+      foci::cli::peak_resident([&] { foci::dist::attend(group, tokens, how).sum().backward(); });
+  return double(peak.value_or(0)) - double(pages * ::sysconf(_SC_PAGESIZE));
+}
+
+/// Twice the tokens take twice the memory; the weights of a block would take four times.
+int memory_is_linear() {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 16);  // what is freed is given back
+  at::set_num_threads(1);
+  Group group({.standing = *foci::dist::standing()});
+  int bad = 0;
+  for (const auto& [name, options] : metrics()) {
+    if (name != "dot" && name != "layer-change through" && name != "jacobian" &&
+        name != "key-covariance")
+      continue;
+    Options how = options;
+    how.causal = name != "dot";
+    if (auto* metric = std::get_if<foci::KeyCovariance>(&how.metric)) metric->period = 64;
+    added_bytes(group, how, 256);  // what comes once
+    const double half = added_bytes(group, how, 1024), whole = added_bytes(group, how, 2048);
+    const double weights_of_a_block = 4.0 * 2048 * 2048;
+    if (whole < 3 * half && whole < weights_of_a_block * 0.75) continue;
+    ++bad;
+    std::fprintf(stderr, "%s: %.1f and %.1f MB with 1024 and 2048 tokens a rank\n", name.c_str(),
+                 half / 1e6, whole / 1e6);
+  }
+  return bad;
+}
+
+TEST(Context, MemoryGrowsWithARanksOwnTokens) {
+  if (!foci::cli::peak_resident([] {})) GTEST_SKIP() << "the peak cannot be begun anew here";
+  EXPECT_EQ(in_ranks(2, memory_is_linear), (std::vector<int>{0, 0}));
 }
 
 int refusals() {

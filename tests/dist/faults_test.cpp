@@ -144,17 +144,133 @@ TEST(Faults, AMistakeIsToldByAll) {
   }
 }
 
-/// Where a file system may be mounted: one that cannot be written to.
-TEST(Faults, AFolderThatCannotBeWritten) {
-  const std::string place = folder().file("read-only");
+/// The command as it stands, its clock set forth and back by hours again and again.
+Ran run_with_jumping_clock(const Words& words) {
+  ::setenv("LD_PRELOAD", FOCI_JUMPING_CLOCK, 1);
+  const Ran ran = run_foci(words);
+  ::unsetenv("LD_PRELOAD");
+  return ran;
+}
+
+/// The largest step back or forth of the times in a run's metrics.jsonl.
+double largest_jump(const std::string& run) {
+  std::ifstream file(run + "/metrics.jsonl");
+  double before = 0, most = 0;
+  for (std::string line; std::getline(file, line);) {
+    const double time = nlohmann::json::parse(line).at("time");
+    if (before > 0) most = std::max(most, std::abs(time - before));
+    before = time;
+  }
+  return most;
+}
+
+TEST(Faults, AClockThatJumpsMeansNothing) {
+  const std::string run = folder().file("jumps"), whole = folder().file("jumps-whole");
+  const Words words = {"--steps", "300", "--patience", "4", "--optimizer", "sgd"};
+  const Ran ran = run_with_jumping_clock(Words{"launch", "-n", "2", "--"} + tiny(run) + words);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.err, "");
+  EXPECT_GT(largest_jump(run), 3600);
+  ASSERT_EQ(call(tiny(whole) + words).status, 0);
+  EXPECT_LT(apart(checkpoint(whole, 300), checkpoint(run, 300), "model.safetensors"), 1e-4);
+
+  // A comparison times its mechanisms; with a clock that it believed it would find nonsense.
+  const std::string out = folder().file("jumps-compared");
+  const Ran compared =
+      run_with_jumping_clock({"launch",   "-n",
+                              "2",        "--",
+                              "compare",  "--data",
+                              images(),   "--out",
+                              out,        "--mechanisms",
+                              "dot,flat", "--seeds",
+                              "1",        "--steps",
+                              "60",       "--attack",
+                              "none",     "--corruptions",
+                              "none",     "--measure-samples",
+                              "0",        "--maps",
+                              "0",        "--patience",
+                              "4",        "--jobs",
+                              "1",        "--threads",
+                              "1",        "--quiet",
+                              "--model",  "dim=16 depth=2 heads=2 patch=14 batch=20"});
+  EXPECT_EQ(compared.status, 0) << compared.err;
+  const auto speeds = nlohmann::json::parse(read(out + "/timing.json")).at("speeds");
+  for (const char* name : {"dot", "flat"}) {
+    const double speed = speeds.at(name).at("per_second")[0];
+    EXPECT_GT(speed, 1) << name;
+    EXPECT_LT(speed, 1e6) << name;
+  }
+}
+
+/// Tensors of 145 MB in a process that may have 700.
+TEST(Faults, ARankWithoutMemoryIsNamed) {
+  const std::string run = folder().file("hungry"), port = std::to_string(free_port());
+  std::string command = cli_test::quoted(program);
+  for (const std::string& word :
+       tiny(run) + Words{"--dim", "768", "--patch", "1", "--batch", "120"})
+    (command += ' ') += cli_test::quoted(word);
+  const std::string world = "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port;
+  const Ran ran = run_shell(world + "; RANK=0 " + command + " & (ulimit -d 700000; RANK=1 " +
+                            command + "); echo $?; wait $!; echo $?");
+  EXPECT_EQ(ran.out, "1\n1\n") << ran.err;
+  EXPECT_NE(ran.err.find("foci: there is not enough memory\n"), ran.err.npos) << ran.err;
+  EXPECT_NE(ran.err.find("foci: rank 1 of 2 on "), ran.err.npos) << ran.err;
+  EXPECT_NE(ran.err.find("): there is not enough memory\n"), ran.err.npos) << ran.err;
+}
+
+/// A scheduler suspends a job by stopping its processes, and lets it go on much later.
+TEST(Faults, AJobThatIsSuspendedGoesOn) {
+  const std::string run = folder().file("suspended");
+  const Job job = start_job(long_run(run, "4000") + Words{"--patience", "4"}, 2, "suspended");
+  ASSERT_TRUE(waits_for_lines(run, 6));
+  for (const pid_t rank : job.children) ::kill(rank, SIGSTOP);
+  ::usleep(8000000);
+  const std::size_t before = lines_of(run);
+  for (const pid_t rank : job.children) ::kill(rank, SIGCONT);
+  EXPECT_TRUE(waits_for_lines(run, before + 8));
+  ::usleep(1500000);
+  for (const pid_t rank : job.children) ::kill(rank, SIGTERM);
+  for (int rank = 0; rank < 2; ++rank) {
+    const Ran ran = job.finish(rank);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+  }
+  EXPECT_EQ(std::size_t(last_saved(run)), lines_of(run));
+}
+
+/// A command where a file system of our own is mounted at `place`.
+Ran run_in_mount(const std::string& place, const std::string& options, const Words& words) {
   fs::create_directories(place);
-  const Words words = tiny(place + "/run");
-  std::string command = "mount -t tmpfs -o ro none " + place + " && " + cli_test::quoted(program);
+  std::string command =
+      "mount -t tmpfs -o " + options + " none " + place + " && " + cli_test::quoted(program);
   for (const std::string& word : words) (command += ' ') += cli_test::quoted(word);
+  command += "; status=$?; ls " + place + "/*/checkpoints; exit $status";
+  return run_shell("unshare -m sh -c " + cli_test::quoted(command));
+}
+
+TEST(Faults, AFolderThatCannotBeWritten) {
   if (run_shell("unshare -m true").status != 0) GTEST_SKIP() << "no namespaces here";
-  const Ran ran = run_shell("unshare -m sh -c " + cli_test::quoted(command));
+  const std::string place = folder().file("read-only"), all = place + "/*/checkpoints";
+  const std::string none = "ls: cannot access '" + all + "': No such file or directory\n";
+  const Ran ran = run_in_mount(place, "ro", tiny(place + "/run"));
   EXPECT_EQ(ran.status, 1);
-  EXPECT_EQ(ran.err, "foci: " + place + "/run: Read-only file system\n");
+  EXPECT_EQ(ran.err, "foci: " + place + "/run: Read-only file system\n" + none);
+  const Ran compared = run_in_mount(
+      place, "ro", {"compare", "--data", images(), "--out", place + "/out", "--steps", "2"});
+  EXPECT_EQ(compared.status, 1);
+  EXPECT_EQ(compared.err, "foci: " + place + "/out: Read-only file system\n" + none);
+}
+
+/// Room for the first checkpoint and not for the second: all end, and the first stays.
+TEST(Faults, ADiskThatIsFullEndsAllAndKeepsWhatIsSaved) {
+  if (run_shell("unshare -m true").status != 0) GTEST_SKIP() << "no namespaces here";
+  const std::string place = folder().file("full-disk");
+  const Ran ran = run_in_mount(place, "size=300k",
+                               Words{"launch", "-n", "2", "--"} + tiny(place + "/run") +
+                                   Words{"--steps", "400", "--save-every", "4", "--keep", "9"});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.err.find("cannot be written: No space left on device"), ran.err.npos) << ran.err;
+  EXPECT_NE(ran.err.find("; the last saved step is "), ran.err.npos) << ran.err;
+  EXPECT_EQ(ran.out.find("step-4"), 0u) << ran.out;
 }
 
 /// python3's torchrun kills what is left of a round and begins anew by itself.

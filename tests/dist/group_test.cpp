@@ -48,6 +48,7 @@ TEST(Standing, OfTorchrun) {
   const With environment({{"RANK", "3"},
                           {"WORLD_SIZE", "8"},
                           {"LOCAL_RANK", "1"},
+                          {"LOCAL_WORLD_SIZE", "4"},
                           {"MASTER_ADDR", "node1"},
                           {"MASTER_PORT", "1234"},
                           {"TORCHELASTIC_RESTART_COUNT", "2"},
@@ -61,6 +62,9 @@ TEST(Standing, OfTorchrun) {
   EXPECT_EQ(s->host, "node1");
   EXPECT_EQ(s->port, 1234);
   EXPECT_TRUE(s->agent);
+  EXPECT_EQ(s->local_size, 4);
+  foci::dist::forget_standing();
+  EXPECT_FALSE(standing());
 }
 
 TEST(Standing, OfSlurmAndOpenMpi) {

@@ -10,37 +10,12 @@ namespace {
 using namespace dist_test;
 using Clock = std::chrono::steady_clock;
 
-/// The launcher as a process of its own; its outputs go into files.
-pid_t start_launch(const Words& words, const std::string& name) {
-  std::fflush(nullptr);
-  const pid_t child = ::fork();
-  if (child != 0) return child;
-  for (const auto& [ending, file] : {std::pair(".out", stdout), std::pair(".err", stderr)}) {
-    if (std::freopen(folder().file(name + ending).c_str(), "w", file) == nullptr) ::_exit(9);
-  }
-  const Words all = Words{program, "launch"} + words;
-  std::vector<char*> list;
-  for (const std::string& word : all) list.push_back(const_cast<char*>(word.c_str()));
-  list.push_back(nullptr);
-  ::execv(program.c_str(), list.data());
-  ::_exit(9);
-}
-
-/// The processes of a launcher, in the order of their ranks.
-std::vector<pid_t> children_of(pid_t launcher) {
-  const std::string id = std::to_string(launcher);
-  std::istringstream text(read("/proc/" + id + "/task/" + id + "/children"));
-  std::vector<pid_t> all;
-  for (pid_t child = 0; text >> child;) all.push_back(child);
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
 TEST(Launch, MistakesAreToldInOneLine) {
   const Words train = {"--", "train", "images", "--data", images(), "--run", "r"};
   const std::vector<std::pair<Words, std::string>> all = {
       {{"-n", "2"}, "launch needs a command after --"},
-      {{"-n", "2", "--", "eval", "r"}, "eval works in one process; launch is for train"},
+      {{"-n", "2", "--", "eval", "r"},
+       "eval works in one process; launch is for train and compare"},
       {Words{"-n", "0"} + train, "--processes 0; it must be 1 to 4096"},
       {Words{"-n", "3", "--hosts", "a,b"} + train, "3 processes on 2 hosts; each host has as many"},
       {Words{"--port", "70000"} + train, "--port 70000 is more than 65535"},

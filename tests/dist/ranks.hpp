@@ -98,6 +98,32 @@ inline Ran call_ranks(const Words& words, int size) {
   return first;
 }
 
+/// The launcher as a process of its own; its outputs go into files.
+inline pid_t start_launch(const Words& words, const std::string& name) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  for (const auto& [ending, file] : {std::pair(".out", stdout), std::pair(".err", stderr)}) {
+    if (std::freopen(folder().file(name + ending).c_str(), "w", file) == nullptr) ::_exit(9);
+  }
+  const Words all = Words{program, "launch"} + words;
+  std::vector<char*> list;
+  for (const std::string& word : all) list.push_back(const_cast<char*>(word.c_str()));
+  list.push_back(nullptr);
+  ::execv(program.c_str(), list.data());
+  ::_exit(9);
+}
+
+/// The processes of a launcher, in the order of their ranks.
+inline std::vector<pid_t> children_of(pid_t launcher) {
+  const std::string id = std::to_string(launcher);
+  std::istringstream text(read("/proc/" + id + "/task/" + id + "/children"));
+  std::vector<pid_t> all;
+  for (pid_t child = 0; text >> child;) all.push_back(child);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
 /// The farthest that two checkpoints are apart, as a share of each tensor's largest number.
 inline double apart(const std::string& a, const std::string& b, const std::string& file) {
   const foci::Safetensors left(a + "/" + file), right(b + "/" + file);

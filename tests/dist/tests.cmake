@@ -16,7 +16,11 @@ if(NOT FOCI_HAS_TORCH OR NOT FOCI_HAS_GLOO OR NOT TARGET foci_cli_torch)
   return()
 endif()
 add_executable(dist_command_test dist/group_test.cpp dist/weights_test.cpp dist/faults_test.cpp
-  dist/launch_test.cpp dist/context_test.cpp)
+  dist/launch_test.cpp dist/context_test.cpp dist/compare_test.cpp)
 target_link_libraries(dist_command_test PRIVATE foci_cli_torch)
-foci_test_of(dist_command_test FILTERS Standing Group Weights Context Faults Launch)
-add_dependencies(dist_command_test foci_command foci_torch_command)
+foci_test_of(dist_command_test FILTERS Standing Group Weights Context Faults Launch CompareRanks)
+# Preloaded: a clock that somebody sets.
+add_library(dist_jumping_clock MODULE dist/jumping_clock.cpp)
+target_compile_definitions(dist_command_test PRIVATE
+  FOCI_JUMPING_CLOCK="$<TARGET_FILE:dist_jumping_clock>")
+add_dependencies(dist_command_test foci_command foci_torch_command dist_jumping_clock)

@@ -48,6 +48,9 @@ TEST(Train, LearnsAndIsJudged) {
   EXPECT_EQ(config.at("flags").at("momentum"), 0.9);  // what nobody said is written out too
   EXPECT_EQ(config.at("data").at("classes"), 4);
   EXPECT_TRUE(nlohmann::json::parse(read(run + "/env.json")).contains("machine"));
+  const std::string text = call({"eval", run}).out;
+  EXPECT_NE(text.find("top-1 "), text.npos) << text;
+  EXPECT_EQ(text.find("top-5"), text.npos) << "four classes: all are among the first five";
 }
 
 TEST(Train, TakesAPresetThatFlagsOverrule) {
@@ -217,7 +220,7 @@ TEST(Train, MistakesAreToldInOneLine) {
       {base + Words{"--patch", "5", "--image", "28"}, 2, "images of 28 pixels in patches of 5"},
       {base + Words{"--split", "valid"}, 1, "has no valid split that is known"},
       {base + Words{"--data", wrong_labels()}, 1,
-       "t10k-images-idx3-ubyte #3: has label 9; the training set has 4 classes"},
+       "t10k-images-idx3-ubyte #3: class '9' is none of the 4 of the training set"},
       {base + Words{"--weights", "no.safetensors"}, 1, "no.safetensors: "},
       {{"eval"}, 2, "eval needs the folder of a run"},
       {{"eval", "nowhere"}, 1, "nowhere/config.json: is not there; is it a run?"},

@@ -10,7 +10,9 @@
 #include <foci/nn.hpp>
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/randn.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
@@ -219,6 +221,20 @@ TEST(Events, AreRecordsWithMaskedSums) {
       "\x0a\x13sample/text_summary\x42\x0c\x08\x07\x12\x04\x12\x02\x08\x01"
       "\x42\x02hi\x4a\x08\x0a\x06\x0a\x04text";
   EXPECT_NE(event_of(1.5, 300, {}, "hi").find(text), std::string::npos);
+}
+
+TEST(Threads, AreToldToProductsToo) {
+  using Count = int (*)();
+  const auto count = reinterpret_cast<Count>(::dlsym(RTLD_DEFAULT, "openblas_get_num_threads"));
+  const int before = at::get_num_threads();
+  for (const int threads : {2, 1, 2}) {
+    use_threads(threads);
+    EXPECT_EQ(at::get_num_threads(), threads);
+    EXPECT_EQ(count ? count() : threads, threads);
+    use_threads(0);
+    EXPECT_EQ(at::get_num_threads(), threads);
+  }
+  use_threads(before);
 }
 
 }  // namespace
