@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/docs.sh BUILD: draws docs/pictures again, puts the table of `foci info` into README.md and
 # what its commands say into docs/theory.md, and makes docs/performance.md, docs/roofline.svg,
-# docs/results.md and docs/concentration.md with its pictures of bench/results.
+# docs/results.md, docs/reliability.md and docs/concentration.md with its pictures of bench/results.
 set -euo pipefail
 build=$1
 
@@ -13,6 +13,9 @@ printf '%s\n' "$page" >docs/performance.md
 
 results=$(python3 tools/results.py)
 printf '%s\n' "$results" >docs/results.md
+
+reliability=$(python3 tools/reliability.py)
+printf '%s\n' "$reliability" >docs/reliability.md
 
 picture=$(python3 tools/roofline.py)
 printf '%s\n' "$picture" >docs/roofline.svg

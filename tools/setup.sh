@@ -15,6 +15,7 @@ needed() {
       echo "ninja-build ninja"
       echo "pkg-config pkg-config"
       echo "libgtest-dev <gtest/gtest.h>"
+      echo "librapidcheck-dev <rapidcheck.h>"
       echo "nlohmann-json3-dev <nlohmann/json.hpp>"
       echo "libfmt-dev <fmt/format.h>"
       echo "libcli11-dev <CLI/CLI.hpp>"
@@ -70,7 +71,8 @@ present() {
       ;;
     /*) [ -e "$1" ] ;;
     gloo)  # beside pip's torch it would be another version
-      [ ! -e /usr/include/torch/script.h ] || [ -e /usr/include/gloo/algorithm.h ]
+      [ -e /usr/include/gloo/algorithm.h ] ||
+        { [ ! -e /usr/include/torch/script.h ] && present libtorch; }
       ;;
     namespaces)  # of use only where they may be made
       command -v ip >/dev/null || ! unshare -n true 2>/dev/null

@@ -3,6 +3,7 @@
 // every batch. SplitMix64 over whole tensors.
 #pragma once
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_right_shift.h>

@@ -2,6 +2,7 @@
 // Balls, boxes and planes. Sums that grow piecewise linearly are solved by sorting where they bend.
 #include "attack/geometry.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>

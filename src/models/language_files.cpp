@@ -126,7 +126,10 @@ LanguageOptions gpt2_options(Gpt2File& file, const Mechanism& mechanism) {
                                 file.path(), o.heads, o.dim));
   }
   o.norm_eps = number("layer_norm_epsilon", 1e-5);
-  const std::string activation = config.value("activation_function", std::string("gelu_new"));
+  const auto named = config.find("activation_function");
+  std::string activation = "gelu_new";
+  if (named != config.end())
+    activation = named->is_string() ? named->get<std::string>() : named->type_name();
   if (activation == "gelu") o.activation = Activation::gelu;
   if (activation != "gelu" && activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
     throw FileError(

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <type_traits>
 
 namespace foci::train {
 namespace {
@@ -42,13 +43,23 @@ Json json_of(const Line& line) {
   return json;
 }
 
+/// A number of a line; `otherwise` where it has none of that kind: somebody may have been at it.
+template <class Number>
+Number number_in(const Json& line, const char* name, Number otherwise) {
+  const auto found = line.find(name);
+  if (found == line.end()) return otherwise;
+  const bool fits = std::is_integral_v<Number> ? found->is_number_integer() : found->is_number();
+  return fits ? found->get<Number>() : otherwise;
+}
+
 std::string event_in(const Json& line) {
   Scores values;
   for (const auto& [name, value] : line.items()) {
     if (name != "step" && name != "time" && value.is_number()) values[name] = value.get<double>();
   }
-  return event_of(line.value("time", 0.0), line.value("step", std::int64_t(0)), values,
-                  line.value("sample", ""));
+  const auto sample = line.find("sample");
+  return event_of(number_in(line, "time", 0.0), number_in(line, "step", std::int64_t(0)), values,
+                  sample != line.end() && sample->is_string() ? sample->get<std::string>() : "");
 }
 
 /// Whole lines up to the step.
@@ -57,7 +68,7 @@ std::vector<std::string> lines_until(const fs::path& path, std::int64_t step) {
   std::vector<std::string> kept;
   for (std::string line; std::getline(in, line);) {
     const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && json.value("step", step + 1) <= step) kept.push_back(line);
+    if (json.is_object() && number_in(json, "step", step + 1) <= step) kept.push_back(line);
   }
   return kept;
 }

@@ -359,6 +359,9 @@ TEST(Language, SaysWhatIsWrongWithGpt2sFile) {
   EXPECT_EQ(fault(R"({"n_head":2,"activation_function":"relu"})", [](Tensors&) {}),
             "model.safetensors: activation_function is relu; it must be gelu_new, "
             "gelu_pytorch_tanh or gelu");
+  EXPECT_EQ(fault(R"({"n_head":2,"activation_function":3})", [](Tensors&) {}),
+            "model.safetensors: activation_function is number; it must be gelu_new, "
+            "gelu_pytorch_tanh or gelu");
 }
 
 /// Needs the pack with the model: $FOCI_DATA, or the folder beside the repository.

@@ -61,6 +61,9 @@ TEST(Record, NamesTheFieldThatIsWrong) {
   EXPECT_EQ(fault(good, "\"seed\"", "\"sead\""), "no field 'seed'");
   EXPECT_EQ(fault(good, "\"schema\":1", "\"schema\":2"), "its schema is 2, not 1");
   EXPECT_EQ(fault(good, "\"flags\":[", "\"flags\":[3,"), "a flag is not an object");
+  EXPECT_EQ(fault(good, "\"n\":10000", "\"n\":1e300"), "field 'n' is not what it should be");
+  const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
+  EXPECT_EQ(fault(good, "\"flags\":[", "\"flags\":[" + deep + ","), "a flag is not an object");
   EXPECT_EQ(fault(good, "{", "[{"), "not a JSON object");
 }
 
