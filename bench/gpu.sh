@@ -3,9 +3,11 @@
 # bench/gpu.sh STAGE...: where an NVIDIA GPU is at hand for minutes. Stages, in order:
 #   build     the command, the tests of the CUDA backend and, where torch is, the Python package;
 #             KERNELS=FILE.tar.xz: object files of src/cuda, compiled elsewhere (`make kernels`)
+#   torch     the rest of the command, of training and measuring; NCCL's test for one rank
 #   tests     those tests, case by case, several at a time; ONLY_TESTS=REGEX for some
 #   sanitize  compute-sanitizer's memcheck, racecheck and initcheck over every pass once
 #   python    the tests of the package that look at CUDA tensors
+#   counters  bench/counters.py: what Nsight Compute says of the kernels
 #   bench     bench/gpu.py: every speed line beside its peers; ONLY=REGEX for some
 # Logs and results go to $OUT (else bench-out/); COMMIT names the state that is measured; a stage
 # that has not ended after LIMIT seconds (300) is cut off.
@@ -41,11 +43,21 @@ stage_build() {
     return 1
   fi
   # shellcheck disable=SC2046  # one word per test
-  if ! cmake --build "$build" -j "$jobs" --target "${targets[@]}" $(gpu_tests) \
+  if ! cmake --build "$build" -j "$jobs" --target "${targets[@]}" $(gpu_tests) -- -k 0 \
     >>"$out/build.log" 2>&1; then
     grep -E -A 6 'error|FAILED' "$out/build.log" | head -n 40
     return 1
   fi
+}
+
+stage_torch() {
+  if ! nice cmake --build "$build" -j "$jobs" --target foci_torch_command -- -k 0 \
+    >"$out/torch.log" 2>&1; then
+    grep -E -A 6 'error|FAILED' "$out/torch.log" | head -n 60
+    return 1
+  fi
+  sh tests/dist/nccl_test.sh "$build/foci" >"$out/nccl.log" 2>&1 && echo "NCCL: one rank passed" ||
+    { tail -n 12 "$out/nccl.log" && return 1; }
 }
 
 one_case() { # TEST CASE: its exit status, seconds and name; its words where it fails
@@ -97,6 +109,11 @@ stage_python() {
   local code=$?
   tail -n 5 "$out/python.log"
   return $code
+}
+
+stage_counters() {
+  timeout "$limit" python3 bench/counters.py --results "$out/results" --only "${ONLY:-}" \
+    ${COMMIT:+--commit "$COMMIT"} 2>&1 | tee "$out/counters.log"
 }
 
 stage_bench() {
