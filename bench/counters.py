@@ -122,7 +122,7 @@ def parse(text, only):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Reads the counters of the CUDA backend's kernels.")
+    parser = argparse.ArgumentParser(description="Reads counters of the CUDA backend's kernels.")
     parser.add_argument("--results", default="bench/results")
     parser.add_argument("--machine", default="h200")
     parser.add_argument("--commit", help="default: git describe")

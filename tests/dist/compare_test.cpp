@@ -226,9 +226,11 @@ TEST(CompareRanks, WhoIsAloneSaysSo) {
       << ran.err;
   const std::string other = timed_folder("compared-by-one");
   const std::string said =
-      "1 of 2 ranks are here; the others did not start, or their hosts do not share " + other + "\n";
-  const pid_t lead =
-      start_rank(shared(other, "40000") + Words{"--patience", "1"}, 0, 2, "lead");  // ends when told
+      "1 of 2 ranks are here; the others did not start, or their hosts do "
+      "not share " +
+      other + "\n";
+  const Words until_told = shared(other, "40000") + Words{"--patience", "1"};
+  const pid_t lead = start_rank(until_told, 0, 2, "lead");
   const auto heard = [&] { return read(folder().file("lead.err")); };
   for (int wait = 0; wait < 6000 && heard().find(said) == said.npos; ++wait) ::usleep(10000);
   ::kill(lead, SIGTERM);
