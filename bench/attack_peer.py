@@ -4,10 +4,10 @@
 # [--attacks A,B] [--threads K] [--results DIR]: attacks the same weights, images and balls by
 # `foci attack` and by the original AutoAttack (DIR holds its package; it is no part of this
 # repository), and prints robust accuracy and seconds of both; an attack may be `standard`, the
-# whole suite. RUN is a run of `foci train images` on IDX files; DIR's side of it is the same model
-# in torch, whose attention above dot is foci's Python package. With --results a line is added to
-# <results>/<machine>/attack.json as each attack ends, and lines that are there are left alone;
-# tools/performance.py makes a table of it.
+# whole suite. RUN is a run of `foci train images` on IDX files or CIFAR's binaries; DIR's side of
+# it is the same model in torch, whose attention above dot is foci's Python package. With --results
+# a line is added to <results>/<machine>/attack.json as each attack ends, and lines that are there
+# are left alone; tools/performance.py makes a table of it.
 import argparse
 import datetime
 import gzip
@@ -110,14 +110,27 @@ def idx(folder, name):
     sys.exit(f"attack_peer: {folder} has no {name}")
 
 
+def cifar(folder):
+    """The test images of CIFAR's binaries, (N,C,H,W) and (N) of bytes; nothing where there are
+    none."""
+    for name, labels in (("test.bin", 2), ("cifar-10-batches-bin/test_batch.bin", 1),
+                         ("test_batch.bin", 1)):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            body = np.fromfile(path, np.uint8).reshape(-1, labels + 3 * 32 * 32)
+            return body[:, labels:].reshape(-1, 3, 32, 32), body[:, labels - 1]
+    return None
+
+
 def samples_of(run, count):
     """The images that foci attack takes: evenly over the test set."""
     with open(os.path.join(run, "config.json")) as file:
         data = json.load(file)["flags"]["data"]
     data = data if os.path.isdir(data) else os.path.join("data", data)
-    images, labels = idx(data, "t10k-images-idx3-ubyte"), idx(data, "t10k-labels-idx1-ubyte")
+    images, labels = cifar(data) or (idx(data, "t10k-images-idx3-ubyte")[:, None],
+                                     idx(data, "t10k-labels-idx1-ubyte"))
     taken = np.arange(count) * len(labels) // count
-    x = torch.from_numpy(images[taken].astype(np.float32) / 255).unsqueeze(1)
+    x = torch.from_numpy(images[taken].astype(np.float32) / 255)
     return x, torch.from_numpy(labels[taken].astype(np.int64))
 
 
