@@ -12,6 +12,7 @@
 #include <torch/nn/modules/embedding.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -186,8 +187,11 @@ struct LanguageOptions {
 /// Weights of a plain model from a safetensors file, all or nothing: the parameters that every
 /// mechanism has, by name. What a mechanism adds of its own keeps what it has, so a pretrained
 /// plain checkpoint goes into a model of any metric; a file without `head.` leaves the model its
-/// own head, for other classes. Throws InvalidArgument.
+/// own head, for other classes. Positions of a Vit for images of another size are resampled as
+/// timm does it, with a warning that says so. Throws InvalidArgument.
 FOCI_API void load_plain(torch::nn::Module& module, const std::string& path);
+/// The parameters of a module that a plain checkpoint has, by name.
+FOCI_API std::map<std::string, at::Tensor> plain_weights(const torch::nn::Module& module);
 
 /// A model that `foci models` lists; it has the options of its kind.
 struct Listed {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vision transformers: timm's names, sizes and numbers; the metric only in the layers that have it;
-// branches that are left out.
+// branches that are left out; plain checkpoints, for images of another size too.
 #include <foci/models.hpp>
 
 #include "thrown.hpp"
@@ -220,6 +220,67 @@ TEST(Vit, TakesAPlainCheckpointWhateverItsMetric) {
   EXPECT_TRUE(other->head->weight.equal(head));
   EXPECT_TRUE(other->norm->weight.equal(plain->norm->weight));
   EXPECT_TRUE(other->named_parameters()["pos_embed"].equal(plain->named_parameters()["pos_embed"]));
+  fs::remove(path);
+}
+
+std::vector<std::string>& warnings() {
+  static std::vector<std::string> all;
+  return all;
+}
+
+/// A model of so many patches a side, and its weights as views.
+struct Sized {
+  explicit Sized(std::int64_t side) {
+    VitOptions options = small();
+    options.image = 4 * side;
+    model = Vit(options);
+    for (const auto& item : model->named_parameters()) {
+      const at::Tensor& t = item.value();
+      views[item.key()] =
+          View(t.data_ptr(), DType::f32, std::span(t.sizes().data(), std::size_t(t.dim())));
+    }
+  }
+  Vit model = nullptr;
+  std::map<std::string, View> views;
+};
+
+/// tests/models/positions.safetensors: what torch's interpolate gives (make_positions.py).
+TEST(Vit, ResamplesPositionsForImagesOfAnotherSize) {
+  const Safetensors stored(FOCI_SOURCE_DIR "/tests/models/positions.safetensors");
+  const std::string path =
+      (fs::temp_directory_path() / ("foci-places-" + std::to_string(getpid()))).string();
+  Sized five(5);
+  five.views["pos_embed"] = stored.find("5");
+  write_safetensors(path, five.views);
+  set_warning_handler([](std::string_view text) { warnings().emplace_back(text); });
+  for (const std::int64_t side : {8, 3, 5}) {
+    SCOPED_TRACE(side);
+    warnings().clear();
+    Sized other(side);
+    load_plain(*other.model, path);
+    const View expected = stored.find(std::to_string(side));
+    const at::Tensor wanted = at::from_blob(expected.data, {1, 1 + side * side, 16}, at::kFloat);
+    EXPECT_LT((other.model->pos_embed - wanted).abs().max().item<double>(), 1e-6);
+    EXPECT_TRUE(other.model->norm->weight.equal(five.model->norm->weight));
+    std::vector<std::string> said;
+    if (side != 5) {
+      said.push_back(path + ": pos_embed is for 5 x 5 patches; resampled to " +
+                     std::to_string(side) + " x " + std::to_string(side));
+    }
+    EXPECT_EQ(warnings(), said);
+  }
+  set_warning_handler(nullptr);
+  const std::vector<float> zeros(27 * 16);
+  five.views["pos_embed"] = View(zeros.data(), DType::f32, Shape{1, 27, 16});
+  write_safetensors(path, five.views);
+  EXPECT_EQ(thrown<InvalidArgument>([&] { load_plain(*Sized(8).model, path); }),
+            path +
+                ": pos_embed has shape (1, 27, 16): 26 patches and a class token are no square "
+                "grid that could be resampled; this model needs (1, 65, 16)");
+  five.views["pos_embed"] = View(zeros.data(), DType::f32, Shape{1, 17, 8});
+  write_safetensors(path, five.views);
+  EXPECT_EQ(thrown<InvalidArgument>([&] { load_plain(*Sized(8).model, path); }),
+            path + ": pos_embed has shape (1, 17, 8); this model needs (1, 65, 16)");
   fs::remove(path);
 }
 
