@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 namespace foci::data {
@@ -93,14 +94,28 @@ Maybe open_masks(const std::string& folder, Split split) {
   return read_mask_folder(all, annotations, rule);
 }
 
+/// Tiny-ImageNet's test split: its classes are not published.
+bool has_images_alone(const std::string& place, const Names& classes) {
+  return folders_in(place) == Names{"images"} &&
+         std::find(classes.begin(), classes.end(), "images") == classes.end();
+}
+
 Maybe open_folders(const std::string& folder, Split split) {
   const std::string place = first_folder(folder, folder_names(split));
   if (place.empty()) {
     if (split == Split::valid || !splits_itself(folder)) return {};
     return read_fifths(folder, split);
   }
+  const std::string tiny =
+      joined(place, std::filesystem::path(place).filename().string() + "_annotations.txt");
   const std::string list = place + ".txt", train = first_folder(folder, folder_names(Split::train));
   const Names classes = train.empty() ? Names() : folders_in(train);
+  if (is_file(tiny) && !train.empty()) {
+    return read_image_list(joined(place, "images"), tiny, classes);
+  }
+  if (split != Split::train && !train.empty() && has_images_alone(place, classes)) {
+    refuse(place, "has images without their classes: judge by val/, --split valid");
+  }
   if (!folders_in(place).empty()) {
     return classes.empty() ? read_image_folder(place) : read_class_folders(place, classes);
   }

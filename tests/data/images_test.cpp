@@ -117,6 +117,30 @@ TEST_F(Pictures, AFolderForEachClass) {
   EXPECT_EQ(open_images(folder_, Split::valid).label(0), 1);
 }
 
+TEST_F(Pictures, TinyImageNetAsItIsPublished) {
+  picture("train/n01/images/n01_0.JPEG");
+  picture("train/n02/images/n02_0.JPEG");
+  made("train/n01/n01_boxes.txt", "n01_0.JPEG\t0\t0\t1\t1\n");
+  picture("val/images/val_0.JPEG");
+  picture("val/images/val_1.JPEG");
+  made("val/val_annotations.txt",
+       "val_0.JPEG\tn02\t0\t32\t44\t62\nval_1.JPEG\tn01\t52\t55\t57\t59\n");
+  picture("test/images/test_0.JPEG");
+  EXPECT_EQ(open_images(folder_, Split::train).size(), 2);
+  const ImageSet valid = open_images(folder_, Split::valid);
+  ASSERT_EQ(valid.size(), 2);
+  EXPECT_EQ(valid.classes(), (std::vector<std::string>{"n01", "n02"}));
+  EXPECT_EQ(bare(valid.name(0)), "val/images/val_0.JPEG");
+  EXPECT_EQ(valid.label(0), 1);
+  EXPECT_EQ(valid.label(1), 0);
+  EXPECT_EQ(valid.image(0), read_image(golden + "colour.jpg"));
+  EXPECT_EQ(fault([&] { open_images(folder_, Split::test); }),
+            "test: has images without their classes: judge by val/, --split valid");
+  made("val/val_annotations.txt", "val_0.JPEG\tn03\t0\t32\t44\t62\n");
+  EXPECT_EQ(fault([&] { open_images(folder_, Split::valid); }),
+            "val/val_annotations.txt: line 1: class 'n03' is none of the 2 of the training split");
+}
+
 TEST_F(Pictures, BadFoldersAreRefused) {
   const auto open = [&] { open_images(folder_, Split::train); };
   EXPECT_EQ(fault([&] { open_images(at("none"), Split::train); }),
