@@ -90,7 +90,8 @@ struct Options {
   std::uint64_t seed = 0;
   std::int64_t batch = 250;  ///< images at once
   int eot = 1;               ///< gradients of a random model that are averaged
-  /// The class (N) that each is to become; undefined: any other than its own.
+  /// The class (N) that each is to become; undefined: any other than its own. One that is of its
+  /// goal's class already is left out of what is counted.
   at::Tensor goals = {};
   /// Gradients come from this one, and the model alone judges; empty: its own.
   Model surrogate = {};
@@ -119,10 +120,12 @@ struct Journal {
   std::function<void(const Step&, const Found&)> keep = {};
 };
 
+/// On the processor, wherever the model is.
 struct Outcome {
   at::Tensor clean;                ///< (N) bool: right before any attack
   at::Tensor robust;               ///< (N) bool: right after all
   at::Tensor by;                   ///< (N) i64: the attack that fooled it, -1: none
+  at::Tensor inherited;            ///< (N) bool: fooled by what was known of a smaller ball
   at::Tensor images;               ///< (N,C,H,W): fooling ones, else the clean ones
   std::vector<double> accuracies;  ///< share still right after each attack
   std::int64_t rejected = 0;
@@ -137,7 +140,7 @@ FOCI_API at::Tensor correct(const Model& model, const at::Tensor& images, const 
                             std::int64_t batch = 250);
 
 /// What makes a robust accuracy doubtful, each with what it means and what to do. `checked` samples
-/// at most are attacked for it.
+/// at most are attacked for it, in the ball of options.eps; 0: only what costs next to nothing.
 FOCI_API std::vector<RecordFlag> doubts(const Model& model, const at::Tensor& images,
                                         const at::Tensor& labels, const Options& options,
                                         std::int64_t checked = 100);

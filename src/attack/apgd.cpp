@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Auto-PGD (Croce and Hein 2020, 2021): a step that halves where the loss no longer grows,
 // momentum, and a way back to the best point. Under l1 sparse steps instead.
+#include "attack/apgd.hpp"
+
 #include "attack/problem.hpp"
 
 #include <ATen/ops/full.h>
@@ -12,6 +14,21 @@
 #include <cmath>
 
 namespace foci::attack {
+
+Checks::Checks(int iterations, Norm norm)
+    : n_(iterations),
+      sparse_(norm == Norm::l1),
+      period_(std::max(int((sparse_ ? 0.04 : 0.22) * iterations), 1)) {}
+
+int Checks::after_a_step() {
+  if (++since_ < period_) return 0;
+  const int passed = period_;
+  since_ = 0;
+  if (!sparse_)
+    period_ = std::max(period_ - std::max(int(0.03 * n_), 1), std::max(int(0.06 * n_), 1));
+  return passed;
+}
+
 namespace {
 
 constexpr std::uint64_t apgd_stream = 3;
@@ -126,7 +143,7 @@ at::Tensor climb(Problem& problem, const Apgd& how, const RowLoss& loss, const R
     return keep.size(0) > 0;
   };
   if (!settle()) return {};
-  int period = std::max(int((sparse ? 0.04 : 0.22) * n), 1), since = 0;
+  Checks checks(n, norm);
   for (int i = 0; i < n; ++i) {
     const at::Tensor next = stepped(c, norm, stage.eps, i == 0);
     c.before = c.x;
@@ -140,14 +157,13 @@ at::Tensor climb(Problem& problem, const Apgd& how, const RowLoss& loss, const R
     c.rises = c.rises + g.loss.gt(c.last_loss);
     c.last_loss = g.loss;
     if (!settle()) return {};
-    if (++since < period) continue;
+    const int since = checks.after_a_step();
+    if (since == 0) continue;
     if (sparse) {
       check_spread(c, stage.eps);
     } else {
-      check_step(c, period, how.rho);
-      period = std::max(period - std::max(int(0.03 * n), 1), std::max(int(0.06 * n), 1));
+      check_step(c, since, how.rho);
     }
-    since = 0;
   }
   return c.best;
 }

@@ -10,10 +10,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace foci::attack {
@@ -58,8 +61,8 @@ void check(const at::Tensor& images, const at::Tensor& labels, const Options& op
   }
   if (images.scalar_type() != at::kFloat || labels.scalar_type() != at::kLong)
     throw InvalidArgument("attacks need images in f32 and labels in i64");
-  if (!(options.eps >= 0))
-    throw InvalidArgument(fmt::format("eps is {}; it must be 0 or more", options.eps));
+  if (!(options.eps >= 0 && std::isfinite(options.eps)))
+    throw InvalidArgument(fmt::format("eps is {}; it must be a length, 0 or more", options.eps));
   if (options.batch < 1 || options.eot < 1)
     throw InvalidArgument("batch and eot must be 1 or more");
   if (images.size(0) == 0) throw InvalidArgument("there are no images to attack");
@@ -148,23 +151,37 @@ at::Tensor correct(const Model& model, const at::Tensor& images, const at::Tenso
 
 namespace {
 
+/// A copy on the processor: a device has better things to hold than what is over.
+at::Tensor put_by(const at::Tensor& t) {
+  return t.to(at::kCPU, t.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
 /// What a batch found goes into the outcome.
 void take(Outcome& out, const Found& found, std::int64_t attack) {
   out.rejected += found.rejected;
   if (found.samples.size(0) == 0) return;
-  const at::Tensor where = found.samples.to(out.by.device());
+  const at::Tensor where = found.samples.to(at::kCPU);
   out.robust.index_fill_(0, where, false);
   out.by.index_fill_(0, where, attack);
-  out.images.index_copy_(0, where, found.images.to(out.images.device()));
+  out.images.index_copy_(0, where, found.images.to(at::kCPU));
 }
 
 /// Those of a smaller ball lie in this one too.
-void take_known(Outcome& out, const Outcome& known, const at::Tensor& images) {
-  const at::Tensor hit = places_of(known.by.ge(0).logical_and(out.robust));
+void take_known(Outcome& out, const Outcome& known) {
+  out.inherited = known.by.ge(0).logical_and(out.robust);
+  const at::Tensor hit = places_of(out.inherited);
   out.robust.index_fill_(0, hit, false);
   out.by.index_copy_(0, hit, known.by.index_select(0, hit));
-  out.images = images.clone();
   out.images.index_copy_(0, hit, known.images.index_select(0, hit));
+}
+
+/// (N) bool: those that an attack may fool.
+at::Tensor counted(const at::Tensor& labels, const Options& options) {
+  if (!options.goals.defined()) return at::ones(labels.sizes(), at::kBool);
+  const at::Tensor others = put_by(options.goals.ne(labels));
+  if (!others.any().item<bool>())
+    throw InvalidArgument("every image is of its goal's class already; there is nothing to attack");
+  return others;
 }
 
 }  // namespace
@@ -173,19 +190,21 @@ Outcome run(const Model& model, const at::Tensor& images, const at::Tensor& labe
             const std::vector<Attack>& attacks, const Options& options, const Journal& journal,
             const Outcome* known) {
   check(images, labels, options);
-  Outcome out{.clean = correct(model, images, labels, options.batch),
+  const at::Tensor among = counted(labels, options);
+  Outcome out{.clean = put_by(correct(model, images, labels, options.batch)),
               .robust = {},
-              .by = at::full_like(labels, -1),
-              .images = images.clone(),
+              .by = at::full(labels.sizes(), -1, at::kLong),
+              .inherited = at::zeros(labels.sizes(), at::kBool),
+              .images = put_by(images),
               .accuracies = {}};
   out.robust = out.clean.clone();
-  if (known != nullptr) take_known(out, *known, images);
+  if (known != nullptr) take_known(out, *known);
   for (std::size_t a = 0; a < attacks.size(); ++a) {
-    const at::Tensor left = places_of(
-        options.goals.defined() ? out.robust.logical_and(options.goals.ne(labels)) : out.robust);
+    const at::Tensor left = places_of(out.robust.logical_and(among));
     const std::int64_t batches = (left.size(0) + options.batch - 1) / options.batch;
     for (std::int64_t b = 0; b < batches; ++b) {
-      const at::Tensor samples = left.slice(0, b * options.batch, (b + 1) * options.batch);
+      const at::Tensor samples =
+          left.slice(0, b * options.batch, (b + 1) * options.batch).to(labels.device());
       const Step step{a, b, batches, out.robust.sum().item<std::int64_t>()};
       std::optional<Found> found = journal.recall ? journal.recall(step) : std::nullopt;
       if (!found) {
@@ -197,7 +216,7 @@ Outcome run(const Model& model, const at::Tensor& images, const at::Tensor& labe
       }
       take(out, *found, std::int64_t(a));
     }
-    out.accuracies.push_back(out.robust.sum().item<double>() / double(labels.size(0)));
+    out.accuracies.push_back(out.robust.masked_select(among).to(at::kDouble).mean().item<double>());
   }
   return out;
 }

@@ -15,6 +15,8 @@
 namespace foci::attack {
 namespace {
 
+constexpr std::int64_t glanced_at = 16;  // images, where none are attacked
+
 /// Images that the model gets right, a few of them.
 struct Sample {
   const Model& model;
@@ -30,32 +32,49 @@ struct Sample {
   }
 };
 
-bool is_random(const Sample& s) {
-  const at::NoGradGuard without;
-  at::Tensor first;
-  for (int i = 0; i < 5; ++i) {
-    const at::Tensor logits = unit(s.model(s.images), Norm::l2);
-    if (!first.defined()) first = logits;
-    if (length_of(logits - first, Norm::l2).max().item<double>() > 1e-4) return true;
+/// Calls `look` with places from..to, as many as go into a batch, until it says true.
+template <class Look>
+bool in_batches(const Sample& s, const Look& look) {
+  for (std::int64_t i = 0; i < s.images.size(0); i += s.options.batch) {
+    if (look(s.images.slice(0, i, i + s.options.batch), s.labels.slice(0, i, i + s.options.batch)))
+      return true;
   }
   return false;
 }
 
-bool gives_probabilities(const at::Tensor& logits) {
-  return logits.max().item<double>() < 1 + 1e-5 && logits.min().item<double>() > -1e-5 &&
-         (logits.sum(1) - 1).abs().max().item<double>() < 1e-5;
+bool is_random(const Sample& s) {
+  return in_batches(s, [&](const at::Tensor& images, const at::Tensor&) {
+    const at::Tensor first = unit(s.model(images), Norm::l2);
+    for (int i = 1; i < 5; ++i) {
+      const at::Tensor logits = unit(s.model(images), Norm::l2);
+      if (length_of(logits - first, Norm::l2).max().item<double>() > 1e-4) return true;
+    }
+    return false;
+  });
+}
+
+bool gives_probabilities(const Sample& s) {
+  return !in_batches(s, [&](const at::Tensor& images, const at::Tensor&) {
+    const at::Tensor logits = s.model(images);
+    return logits.max().item<double>() >= 1 + 1e-5 || logits.min().item<double>() <= -1e-5 ||
+           (logits.sum(1) - 1).abs().max().item<double>() >= 1e-5;
+  });
 }
 
 /// Share of the images whose every pixel has no slope.
 double zero_gradients(const Sample& s) {
-  const at::Tensor none, zeros = at::zeros_like(s.labels);
-  const Problem problem(s.model, s.options, {s.images, s.labels, zeros, zeros, zeros, none});
   const auto loss = [](const at::Tensor& logits, const Rows& rows) {
     return difference_of_logits(logits, rows.y);
   };
-  const Gradient g =
-      problem.gradient(s.images, {s.images, s.labels, zeros, zeros, zeros, none}, loss);
-  return length_of(g.by_pixel, Norm::linf).eq(0).to(at::kFloat).mean().item<double>();
+  double flat = 0;
+  in_batches(s, [&](const at::Tensor& images, const at::Tensor& labels) {
+    const at::Tensor zeros = at::zeros_like(labels);
+    const Rows rows{images, labels, zeros, zeros, zeros, {}};
+    const Gradient g = Problem(s.model, s.options, rows).gradient(images, rows, loss);
+    flat += length_of(g.by_pixel, Norm::linf).eq(0).sum().item<double>();
+    return false;
+  });
+  return flat / double(s.images.size(0));
 }
 
 /// A ball that holds every image there is.
@@ -66,6 +85,12 @@ double whole_box(const Sample& s) {
                                       : pixels;
 }
 
+/// "linf 8/255", "l2 0.5".
+std::string ball_text(const Options& options) {
+  if (options.norm == Norm::linf) return fmt::format("linf {:.4g}/255", 255 * options.eps);
+  return fmt::format("{} {:.4g}", options.norm == Norm::l2 ? "l2" : "l1", options.eps);
+}
+
 void try_attacks(std::vector<RecordFlag>& flags, const Sample& s) {
   const double eps = s.options.eps;
   const double few = s.after(Pgd{.steps = 10, .step = 2.5 / 10}, eps);
@@ -73,18 +98,19 @@ void try_attacks(std::vector<RecordFlag>& flags, const Sample& s) {
   const double noise = s.after(Noise{}, eps), gradient = std::min(few, many);
   const double free = s.after(Apgd{}, whole_box(s));
   const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
+  const std::string at = ball_text(s.options);
   if (many > few + 0.02) {
     flags.push_back({"more-steps-worse",
-                     fmt::format("{} withstand 40 steps and {} withstand 10: the gradient does not "
-                                 "lead where the loss grows",
-                                 percent(many), percent(few)),
+                     fmt::format("at {} {} withstand 40 steps and {} withstand 10: the gradient "
+                                 "does not lead where the loss grows",
+                                 at, percent(many), percent(few)),
                      "attack with square and spsa, and through whatever hides the gradient"});
   }
   if (noise < gradient) {
-    flags.push_back(
-        {"noise-beats-gradient",
-         fmt::format("{} withstand noise and {} the gradient", percent(noise), percent(gradient)),
-         "the gradient is of no use here: trust black-box attacks alone"});
+    flags.push_back({"noise-beats-gradient",
+                     fmt::format("at {} {} withstand noise and {} the gradient", at, percent(noise),
+                                 percent(gradient)),
+                     "the gradient is of no use here: trust black-box attacks alone"});
   }
   if (free > 0) {
     flags.push_back({"unbounded-eps",
@@ -107,21 +133,23 @@ std::vector<RecordFlag> doubts(const Model& model, const at::Tensor& images,
                                  100 * std::sqrt(0.25 / double(n)) * 1.96),
                      "attack 1,000 or more"});
   }
-  const at::Tensor first = images.slice(0, 0, std::min(n, 4 * checked));
+  const std::int64_t looked_at = checked > 0 ? checked : glanced_at;
+  const at::Tensor first = images.slice(0, 0, std::min(n, 4 * looked_at));
   const at::Tensor right = correct(model, first, labels.slice(0, 0, first.size(0)), options.batch)
                                .nonzero()
                                .squeeze(1)
-                               .slice(0, 0, checked);
+                               .slice(0, 0, looked_at);
   if (right.size(0) == 0) return flags;
   const Sample s{model, first.index_select(0, right), labels.index_select(0, right), options};
   if (is_random(s)) {
     flags.push_back({"random-model", "the same image gives other logits each time",
                      "use the suite rand, which averages gradients (--eot)"});
   }
-  if (gives_probabilities(model(s.images))) {
+  if (gives_probabilities(s)) {
     flags.push_back({"probabilities", "the outputs are probabilities: their gradients vanish",
                      "give the attack the logits, before softmax"});
   }
+  if (checked <= 0) return flags;
   if (const double share = zero_gradients(s); share > 0) {
     flags.push_back({"zero-gradients",
                      fmt::format("{:.1f} % of the images have no gradient at all", 100 * share),
@@ -134,11 +162,13 @@ std::vector<RecordFlag> doubts(const Model& model, const at::Tensor& images,
 std::vector<RecordFlag> doubts(const Outcome& outcome, const std::vector<Attack>& attacks) {
   std::vector<RecordFlag> flags;
   const double n = double(outcome.by.size(0));
+  const at::Tensor fresh = outcome.inherited.logical_not();  // gradients had their turn here
   bool white = false;
   for (std::size_t a = 0; a < attacks.size(); ++a) {
     if (!is_black_box(attacks[a])) white = true;
     if (!white || !is_black_box(attacks[a])) continue;
-    const double more = outcome.by.eq(std::int64_t(a)).sum().item<double>() / n;
+    const at::Tensor found = outcome.by.eq(std::int64_t(a)).logical_and(fresh);
+    const double more = found.sum().item<double>() / n;
     if (more <= 0.002) continue;
     flags.push_back(
         {"black-box-beats-white-box",

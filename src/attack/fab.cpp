@@ -5,6 +5,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/where.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -18,39 +19,61 @@ struct Boundary {
   at::Tensor off, slope;
 };
 
-Boundary towards_target(const Problem& problem, const at::Tensor& x, const Rows& rows) {
-  const Gradient g = problem.gradient(x, rows, [](const at::Tensor& logits, const Rows& at) {
+Boundary towards(const Problem& problem, const at::Tensor& x, const Rows& rows,
+                 const at::Tensor& classes) {
+  const Gradient g = problem.gradient(x, rows, [&](const at::Tensor& logits, const Rows& at) {
     const auto of = [&](const at::Tensor& k) {
       return logits.gather(1, k.unsqueeze(1)).squeeze(1);
     };
-    return of(at.target) - of(at.y);
+    return of(classes) - of(at.y);
   });
   return {g.loss, g.by_pixel};
 }
+
+/// The boundaries of every class at x: one pass forward serves all of them, unless passes of a
+/// random model are averaged.
+class Boundaries {
+ public:
+  Boundaries(const Problem& problem, const at::Tensor& x, const Rows& rows)
+      : problem_(problem), rows_(rows), from_(x.detach().requires_grad_()) {
+    const at::AutoGradMode with(true);
+    const at::Tensor logits = problem.source()(from_);
+    gaps_ = logits - logits.gather(1, rows.y.unsqueeze(1));
+  }
+  std::int64_t classes() const { return gaps_.size(1); }
+  Boundary of(std::int64_t k) const {
+    if (problem_.options().eot > 1)
+      return towards(problem_, from_, rows_, at::full_like(rows_.y, k));
+    const at::AutoGradMode with(true);
+    const at::Tensor off = gaps_.select(1, k);
+    return {off.detach(), torch::autograd::grad({off.sum()}, {from_}, {}, true)[0].nan_to_num()};
+  }
+
+ private:
+  const Problem& problem_;
+  const Rows& rows_;
+  at::Tensor from_, gaps_;
+};
 
 /// That of the class whose boundary is nearest.
 Boundary towards_nearest(const Problem& problem, const at::Tensor& x, const Rows& rows) {
   const Norm norm = problem.options().norm;
   const Norm dual = norm == Norm::linf ? Norm::l1 : norm == Norm::l1 ? Norm::linf : Norm::l2;
-  const at::AutoGradMode with(true);
-  const at::Tensor from = x.detach().requires_grad_();
-  const at::Tensor logits = problem.source()(from);
-  const at::Tensor gaps = logits - logits.gather(1, rows.y.unsqueeze(1));
+  const Boundaries all(problem, x, rows);
   Boundary nearest;
   at::Tensor least;
-  for (std::int64_t k = 0; k < logits.size(1); ++k) {
-    const at::Tensor off = gaps.select(1, k);
-    const at::Tensor slope = torch::autograd::grad({off.sum()}, {from}, {}, true)[0].nan_to_num();
-    const at::Tensor far = off.detach().abs() / (length_of(slope, dual) + 1e-12);
+  for (std::int64_t k = 0; k < all.classes(); ++k) {
+    const Boundary b = all.of(k);
+    const at::Tensor far = b.off.abs() / (length_of(b.slope, dual) + 1e-12);
     const at::Tensor way = at::where(rows.y.eq(k), far.new_full({}, 1e30), far);
     if (k == 0) {
-      nearest = {off.detach(), slope};
+      nearest = b;
       least = way;
       continue;
     }
     const at::Tensor nearer = way.lt(least);
-    nearest.off = at::where(nearer, off.detach(), nearest.off);
-    nearest.slope = at::where(beside(nearer, x), slope, nearest.slope);
+    nearest.off = at::where(nearer, b.off, nearest.off);
+    nearest.slope = at::where(beside(nearer, x), b.slope, nearest.slope);
     least = at::min(way, least);
   }
   return nearest;
@@ -85,7 +108,7 @@ void perturb(Problem& problem, const Fab& how) {
       x = at::where(beside(rows.restart.gt(0), x), half, x);
     }
     for (int i = 0; i < how.iterations; ++i) {
-      const Boundary b = rows.target.defined() ? towards_target(problem, x, rows)
+      const Boundary b = rows.target.defined() ? towards(problem, x, rows, rows.target)
                                                : towards_nearest(problem, x, rows);
       x = crossed(x, rows.x, b, o.norm, how);
       const at::Tensor over = problem.fooled(problem.logits(x), rows);

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attacks: numbers that are known of their parts, a linear model whose robust accuracy is known in
-// closed form, and what makes a result doubtful.
+// Attacks: numbers that are known of their parts, and a linear model whose robust accuracy is known
+// in closed form.
+#include "attack/apgd.hpp"
+#include "attack/linear.hpp"
 #include "attack/problem.hpp"
 #include "attack/square.hpp"
 
 #include <foci/error.hpp>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
-#include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
-#include <set>
 
 namespace {
 
-using namespace foci::attack;
+using namespace attack_test;
 
 void expect_near(const at::Tensor& got, const std::vector<float>& want, double tolerance = 1e-6) {
   const at::Tensor flat = got.flatten().to(at::kFloat).contiguous();
@@ -95,70 +93,6 @@ TEST(Attack, SquaresShrinkAsTheyShould) {
                                             .06986433f, .22705908f, .85583812f, .22705908f});
 }
 
-/// 200 images of 4 x 4 and 5 classes with known margins.
-struct Linear {
-  at::Tensor w = torch::zeros({5, 16}), images = torch::zeros({200, 1, 4, 4}), labels;
-  Model model;
-
-  Linear() {
-    for (int i = 0; i < 5; ++i)
-      for (int j = 0; j < 16; ++j) w[i][j] = std::sin(1.0 + 7 * i + 3 * j);
-    for (int n = 0; n < 200; ++n)
-      for (int j = 0; j < 16; ++j)
-        images[n][0][j / 4][j % 4] = .5 + .25 * std::sin(1.3 * n + 2.1 * j + .05 * n * j);
-    model = [w = w](const at::Tensor& x) { return x.flatten(1).matmul(w.t()); };
-    labels = model(images).argmax(1);
-  }
-  /// Share whose nearest boundary is farther than eps. Under l1 the steepest pixels go first, each
-  /// to the wall of the box at most; under linf and l2 no pixel gets that far.
-  double exact(Norm norm, double eps) const {
-    const Norm dual = norm == Norm::linf ? Norm::l1 : Norm::l2;
-    const at::Tensor z = model(images);
-    at::Tensor least = torch::full({200}, 1e9f);
-    for (int k = 0; k < 5; ++k) {
-      const at::Tensor gap = z.gather(1, labels.unsqueeze(1)).squeeze(1) - z.select(1, k);
-      const at::Tensor slope = w[k] - w.index_select(0, labels);
-      const at::Tensor far =
-          norm == Norm::l1 ? pixel_by_pixel(slope, gap) : gap / length_of(slope, dual);
-      least = torch::where(labels == k, least, torch::min(least, far));
-    }
-    return (least > eps).to(torch::kFloat).mean().item<double>();
-  }
-
- private:
-  at::Tensor pixel_by_pixel(const at::Tensor& slope, const at::Tensor& gap) const {
-    at::Tensor far = torch::zeros({200});
-    for (int n = 0; n < 200; ++n) {
-      double left = gap[n].item<double>(), moved = 0;
-      std::vector<std::pair<double, double>> pixels;  // steepness, room
-      for (int j = 0; j < 16; ++j) {
-        const double s = slope[n][j].item<double>(), x = images[n][0][j / 4][j % 4].item<double>();
-        pixels.emplace_back(std::abs(s), s > 0 ? 1 - x : x);
-      }
-      std::sort(pixels.rbegin(), pixels.rend());
-      for (const auto& [steep, room] : pixels) {
-        const double by = std::min(room, left / std::max(steep, 1e-12));
-        moved += std::max(by, 0.0);
-        left -= steep * by;
-      }
-      far[n] = left > 1e-6 ? 1e9 : moved;
-    }
-    return far;
-  }
-};
-
-const Linear& linear() {
-  static const Linear made;
-  return made;
-}
-
-Options within(Norm norm, double eps) {
-  Options options;
-  options.norm = norm;
-  options.eps = eps;
-  return options;
-}
-
 TEST(Attack, TheLinearModelIsAsItWasDescribed) {
   const std::vector<long> first = {0, 0, 1, 0, 0, 4, 0, 0, 1, 0, 0, 1};
   for (std::size_t i = 0; i < first.size(); ++i)
@@ -225,16 +159,35 @@ TEST(Attack, ChanceHangsOnSeedAndSampleAlone) {
 
 TEST(Attack, AGoalIsReachedOrNothingIs) {
   const Linear& l = linear();
-  for (const char* name : {"pgd", "apgd-ce", "apgd-t", "fab-t", "square"}) {
-    Options options = within(Norm::linf, .3);
+  for (const char* name : {"fgsm", "pgd", "mpgd", "apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t",
+                           "square", "spsa", "cw"}) {
+    const bool cw = name == std::string("cw");
+    Options options = cw ? within(Norm::l2, 1) : within(Norm::linf, .3);
     options.goals = torch::full({200}, 2, torch::kLong);
-    const Outcome out = run(l.model, l.images, l.labels, {attack_of(name)}, options);
+    const Attack attack =
+        cw ? CarliniWagner{.searches = 4, .iterations = 60, .constant = .1} : attack_of(name);
+    const Outcome out = run(l.model, l.images, l.labels, {attack}, options);
     const at::Tensor hit = out.by.ge(0);
     EXPECT_GT(hit.sum().item<long>(), 20) << name;
     const at::Tensor said = l.model(out.images).argmax(1);
     EXPECT_TRUE(said.masked_select(hit).eq(2).all().item<bool>()) << name;
     EXPECT_FALSE(hit.logical_and(l.labels.eq(2)).any().item<bool>()) << name;
   }
+}
+
+/// Seven images are of class 2 and cannot become it: they are no success of the model's.
+TEST(Attack, ImagesOfTheGoalsClassAreNotCounted) {
+  const Linear& l = linear();
+  Options options = within(Norm::linf, .3);
+  options.goals = torch::full({200}, 2, torch::kLong);
+  const Outcome out = run(l.model, l.images, l.labels, {Pgd{}}, options);
+  const double hits = out.by.ge(0).sum().item<double>();
+  EXPECT_NEAR(out.accuracies[0], (193 - hits) / 193, 1e-12);
+  const at::Tensor two = l.labels.eq(2).nonzero().squeeze(1);
+  options.goals = options.goals.index_select(0, two);
+  EXPECT_THROW(
+      run(l.model, l.images.index_select(0, two), l.labels.index_select(0, two), {Pgd{}}, options),
+      foci::InvalidArgument);
 }
 
 /// Gradients of a stand-in fool the model that is judged.
@@ -250,40 +203,100 @@ TEST(Attack, ASurrogateLeadsTheWay) {
   EXPECT_TRUE(correct(stairs, led.images, l.labels).equal(led.robust));
 }
 
-std::set<std::string> names_of(const std::vector<foci::RecordFlag>& flags) {
-  std::set<std::string> names;
-  for (const foci::RecordFlag& flag : flags) {
-    EXPECT_FALSE(flag.means.empty() || flag.remedy.empty()) << flag.name;
-    names.insert(flag.name);
+TEST(Attack, StepsAreCheckedWhenTheyShouldBe) {
+  const auto checked_at = [](int iterations, Norm norm) {
+    Checks checks(iterations, norm);
+    std::vector<int> at;
+    for (int i = 1; i <= iterations; ++i) {
+      if (checks.after_a_step() > 0) at.push_back(i);
+    }
+    return at;
+  };
+  const std::map<int, std::vector<int>> known = {
+      {100, {22, 41, 57, 70, 80, 87, 93, 99}},
+      {50, {11, 21, 30, 38, 45}},
+      {20, {4, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}},
+      {10, {2, 3, 4, 5, 6, 7, 8, 9, 10}}};
+  for (const auto& [iterations, at] : known) {
+    EXPECT_EQ(checked_at(iterations, Norm::linf), at) << iterations;
+    EXPECT_EQ(checked_at(iterations, Norm::l2), at) << iterations;
   }
-  return names;
+  EXPECT_EQ(checked_at(100, Norm::l1).size(), 25u);
 }
 
-TEST(Attack, DoubtsAreTold) {
+/// AutoAttack's members, in its order.
+TEST(Attack, SuitesAreMadeOfWhatTheyShouldBe) {
+  const auto text = [](const Suite& suite) {
+    std::string all = std::to_string(suite.eot);
+    for (const Attack& attack : suite.attacks) {
+      all += " " + name_of(attack);
+      if (const auto* a = std::get_if<Apgd>(&attack)) {
+        EXPECT_EQ(a->iterations, 100);
+        EXPECT_EQ(a->rho, .75);
+        all += ":" + std::to_string(a->restarts);
+        if (a->loss == Loss::targeted) all += "x" + std::to_string(a->targets);
+        if (a->larger) all += "+";
+      }
+      if (const auto* f = std::get_if<Fab>(&attack)) {
+        EXPECT_EQ(f->iterations, 100);
+        all += ":" + std::to_string(f->restarts);
+        if (f->targets > 0) all += "x" + std::to_string(f->targets);
+      }
+      if (const auto* s = std::get_if<Square>(&attack)) {
+        EXPECT_EQ(s->share, .8);
+        EXPECT_FALSE(s->rescale);
+        all += ":" + std::to_string(s->restarts) + "," + std::to_string(s->queries);
+      }
+    }
+    return all;
+  };
+  for (const Norm norm : {Norm::linf, Norm::l2}) {
+    EXPECT_EQ(text(suite_of("standard", norm)), "1 apgd-ce:1 apgd-t:1x9 fab-t:1x9 square:1,5000");
+  }
+  EXPECT_EQ(text(suite_of("standard", Norm::l1)),
+            "1 apgd-ce:5+ apgd-t:1x5+ fab-t:1x9 square:1,5000");
+  EXPECT_EQ(text(suite_of("plus", Norm::linf)),
+            "1 apgd-ce:5 apgd-dlr:5 fab:5 square:1,5000 apgd-t:1x9 fab-t:1x9");
+  EXPECT_EQ(text(suite_of("rand", Norm::linf)), "20 apgd-ce:1 apgd-dlr:1");
+}
+
+/// Queries lie around the point where the slope is wanted, never around another.
+TEST(Attack, SpsaAsksNoFartherThanDelta) {
   const Linear& l = linear();
-  const Options options = within(Norm::linf, .05);
-  const auto flags = [&](const Model& model) {
-    return names_of(doubts(model, l.images, l.labels, options, 20));
+  double most = 0, least = 1;
+  const Model heard = [&](const at::Tensor& x) {
+    const at::Tensor from_clean =  // to the nearest of the images
+        (x.flatten(1).unsqueeze(1) - l.images.flatten(1).unsqueeze(0)).abs().amax(2).amin(1);
+    most = std::max(most, from_clean.max().item<double>());
+    least = std::min(least, from_clean.max().item<double>());
+    return l.model(x);
   };
-  EXPECT_EQ(flags(l.model), std::set<std::string>{"few-samples"});
-  const auto stairs = flags([&](const at::Tensor& x) { return (l.model(x) * 50).round() / 50; });
-  EXPECT_TRUE(stairs.contains("zero-gradients"));
-  EXPECT_TRUE(stairs.contains("unbounded-eps"));
-  const auto soft = flags([&](const at::Tensor& x) { return l.model(x).softmax(1); });
-  EXPECT_TRUE(soft.contains("probabilities"));
-  const auto noisy = flags([&](const at::Tensor& x) {
-    return l.model(x) + torch::randn({x.size(0), 5}) * .01;
-  });
-  EXPECT_TRUE(noisy.contains("random-model"));
-  // A gradient that points the wrong way: noise does better, and so does Square.
-  const Model wrong = [&](const at::Tensor& x) {
+  const double delta = .004;
+  fool(heard, l.images, l.labels, torch::arange(200),
+       Spsa{.iterations = 1, .pairs = 4, .delta = delta, .rate = 0}, within(Norm::linf, .1));
+  EXPECT_NEAR(most, delta, 1e-6);
+  EXPECT_EQ(least, 0);  // what is judged is the image itself
+}
+
+/// Each pass adds a slope of its own that the next one takes away: a mean of two knows the way.
+TEST(Attack, FabAveragesGradientsOfARandomModel) {
+  const Linear& l = linear();
+  int passes = 0;
+  const at::Tensor other = torch::full({16, 5}, 3.0f) * torch::arange(5);
+  const Model noisy = [&](const at::Tensor& x) {
     const at::Tensor z = l.model(x);
-    return 2 * z.detach() - z;
+    if (!x.requires_grad()) return z;
+    const at::Tensor d = x.flatten(1).matmul(other);
+    return z + (d - d.detach()) * (++passes % 2 == 0 ? 1 : -1);
   };
-  EXPECT_TRUE(flags(wrong).contains("noise-beats-gradient"));
-  const std::vector<Attack> both = {Apgd{.iterations = 10}, Square{.queries = 50}};
-  const Outcome out = run(wrong, l.images, l.labels, both, options);
-  EXPECT_TRUE(names_of(doubts(out, both)).contains("black-box-beats-white-box"));
+  Options options = within(Norm::linf, .05);
+  const auto robust = [&](int eot) {
+    options.eot = eot;
+    return run(noisy, l.images, l.labels, {Fab{.iterations = 20}}, options).accuracies[0];
+  };
+  const double exact = l.exact(Norm::linf, .05);
+  EXPECT_NEAR(robust(2), exact, .02);
+  EXPECT_GT(robust(1), exact + .1);
 }
 
 TEST(Attack, GradientsOfARandomModelAreAveraged) {
@@ -317,7 +330,8 @@ TEST(Attack, MistakesAreToldInOneLine) {
   EXPECT_EQ(tried(l.images * 2 - 1, l.labels, .1).find("pixels lie in [-0."), 0u);
   EXPECT_NE(tried(l.images * NAN, l.labels, .1).find("nan]; attacks need [0, 1]"),
             std::string::npos);
-  EXPECT_EQ(tried(l.images, l.labels, -1), "eps is -1; it must be 0 or more");
+  EXPECT_EQ(tried(l.images, l.labels, -1), "eps is -1; it must be a length, 0 or more");
+  EXPECT_EQ(tried(l.images, l.labels, INFINITY), "eps is inf; it must be a length, 0 or more");
   EXPECT_EQ(tried(l.images, l.labels + 1, .1), "labels go from 1 to 5; the model has 5 classes");
   EXPECT_EQ(tried(l.images, l.labels.to(torch::kInt), .1),
             "attacks need images in f32 and labels in i64");

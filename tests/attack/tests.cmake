@@ -4,7 +4,8 @@
 if(NOT FOCI_HAS_TORCH)
   return()
 endif()
-add_executable(attack_library_test attack/library_test.cpp $<TARGET_OBJECTS:foci_attack_objects>)
+add_executable(attack_library_test attack/library_test.cpp attack/doubts_test.cpp
+  $<TARGET_OBJECTS:foci_attack_objects>)
 target_link_libraries(attack_library_test PRIVATE foci_attack_objects)
 foci_test_of(attack_library_test HEADERS torch_test_headers)
 if(TARGET train_command_test)
