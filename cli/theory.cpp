@@ -120,6 +120,22 @@ Finite finite_of(double S, std::int64_t keys) {
   return of;
 }
 
+/// What makes a simulation say little; empty: nothing.
+std::string doubt_of(const theory::Simulated& simulated, double S, std::int64_t draws) {
+  const double error = simulated.standard_error, off = std::abs(simulated.concentration - S);
+  if (error > 0.1 * simulated.concentration) {
+    return fmt::format("the error of {} keys is {:.2g} of S, and unsure itself: raise --simulate",
+                       draws, error / simulated.concentration);
+  }
+  if (error > 0 && off > 4 * error) {
+    return fmt::format(
+        "the simulation lies {:.2g} of its errors from the closed form: try another "
+        "--seed, or raise --simulate",
+        off / error);
+  }
+  return {};
+}
+
 }  // namespace
 
 int run(const Theory& verb) {
@@ -163,6 +179,8 @@ int run(const Theory& verb) {
   if (simulated) {
     fmt::print("simulated          {:.6g} ± {:.2g}\n", simulated->concentration,
                simulated->standard_error);
+    const std::string doubt = doubt_of(*simulated, S, draws);
+    if (!doubt.empty() && !verb.common.quiet) fmt::print("{}\n", doubt);
   }
   if (finite && !finite->doubt.empty() && !verb.common.quiet) fmt::print("{}\n", finite->doubt);
   if (words.count("curve") > 0 && !verb.common.quiet) fmt::print("{}\n", words.at("curve"));

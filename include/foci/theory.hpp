@@ -67,9 +67,9 @@ struct Simulated {
   double concentration = 0;
   double standard_error = 0;  ///< of the estimate, by the delta method
 };
-/// The same from `draws` keys, 2 to 10^8; decay, where nothing is random, by its sums. Linear
-/// draws features whose logarithms are normal, and throws InvalidArgument where none have this mean
-/// and covariance.
+/// The same from `draws` keys, 2 to 10^8, drawn where weights are and counted by how likely they
+/// are there; decay, where nothing is random, by its sums. Linear draws features whose logarithms
+/// are normal, and throws InvalidArgument where none have this mean and covariance.
 FOCI_API Simulated simulate(const Form& form, std::int64_t draws, std::uint64_t seed);
 
 }  // namespace foci::theory

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 namespace foci::theory {
 namespace {
@@ -47,7 +48,10 @@ struct Check {
     }
     const Moments of = moments(f);
     if (of.mean == 0) refuse_zeros("query and mean have no part in common");
-    want(of.variance >= 0, "the variance of a weight", of.variance, "0 or above");
+    // Each entry of a covariance that is singular was rounded.
+    const double rounding = std::numeric_limits<double>::epsilon() * double(D + 4);
+    want(of.variance >= -rounding * of.terms, "the variance of a weight", double(of.variance),
+         "0 or above");
   }
   void operator()(const Decay& f) const {
     want(f.rate > 0 && f.rate <= 1, "rate", f.rate, "above 0 and at most 1");
@@ -67,12 +71,18 @@ Moments moments(const Linear& form) {
   const std::size_t D = form.query.size();
   Moments of;
   for (std::size_t d = 0; d < D; ++d) {
-    of.mean += form.query[d] * form.mean[d];
-    for (std::size_t e = 0; e < D; ++e)
-      of.variance += form.query[d] * form.covariance[d * D + e] * form.query[e];
+    const long double q = form.query[d];
+    of.mean += q * form.mean[d];
+    for (std::size_t e = 0; e < D; ++e) {
+      const long double term = q * form.covariance[d * D + e] * form.query[e];
+      of.variance += term;
+      of.terms += std::abs(term);
+    }
   }
   return of;
 }
+
+double ratio(const Scores& of) { return std::clamp(of.beta / of.gamma, -1e150, 1e150); }
 
 void want(bool fine, const char* name, double value, const char* needed) {
   if (fine) return;

@@ -9,11 +9,16 @@
 
 namespace foci::theory {
 
-/// Mean and variance of one weight of linear attention.
+/// Mean and variance of one weight of linear attention, in a type whose exponents hold the product
+/// of any three doubles.
 struct Moments {
-  double mean = 0, variance = 0;
+  long double mean = 0, variance = 0;
+  long double terms = 0;  ///< sum of the sizes of what the variance is a sum of
 };
 Moments moments(const Linear& form);
+
+/// beta / gamma, within what can be squared.
+double ratio(const Scores& of);
 
 /// Throws InvalidArgument.
 void check(const Form& form);

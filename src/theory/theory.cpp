@@ -14,9 +14,6 @@ namespace {
 
 using std::numbers::pi;
 
-/// beta / gamma, within what can be squared.
-double ratio(const Scores& of) { return std::clamp(of.beta / of.gamma, -1e150, 1e150); }
-
 /// E|x| / sqrt(E x^2) of x = t + e.
 double of_identity(double t) {
   const double length = std::hypot(t, 1.0);
@@ -71,7 +68,8 @@ struct Closed {
   }
   double operator()(const Linear& f) const {
     const Moments of = moments(f);
-    return 1 / std::hypot(1.0, std::sqrt(of.variance) / of.mean);
+    const long double spread = std::sqrt(std::max(of.variance, 0.0L)) / of.mean;
+    return double(1 / std::hypot(1.0L, spread));
   }
   double operator()(const Decay& f) const {
     const double n = double(f.keys);
@@ -81,9 +79,12 @@ struct Closed {
     return std::sqrt(gone / (1 - f.rate) * (1 + f.rate) / (1 + left) / n);
   }
   double operator()(const Ellipsoid& f) const {
-    const double D = double(f.dim), tau = f.temperature;
-    return std::exp(D * (0.25 * std::log1p(2 / tau) - 0.5 * std::log1p(1 / tau)) -
-                    f.distance2 / (2 * (tau + 1) * (tau + 2)));
+    // (1 + 2/tau) / (1 + 1/tau)^2 = tau (tau + 2) / (tau + 1)^2 = 1 - 1/(tau + 1)^2: neither form
+    // overflows, and each cancels nowhere on its side of 1.
+    const double D = double(f.dim), tau = f.temperature, share = 1 / (tau + 1);
+    const double log = tau < 1 ? std::log(tau) + std::log(tau + 2) - 2 * std::log1p(tau)
+                               : std::log1p(-share * share);
+    return std::exp(D / 4 * log - f.distance2 * share / (2 * (tau + 2)));
   }
 };
 
