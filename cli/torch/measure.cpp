@@ -14,6 +14,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 
@@ -101,8 +102,7 @@ std::vector<Record> kept_records(const Measure& verb, const Found& found, const 
                                   [&](const NamedValue& one) { return one.name == record.name; });
     record.unit = own->unit;
     record.n = own->value.n;
-    if (own->value.n > 1) record.spread = own->value.error;
-    if (record.name.starts_with("metric_")) record.spread.reset();
+    if (own->value.n > 1 && std::isfinite(own->value.error)) record.spread = own->value.error;
     if (own->value.n < 10) {
       record.flags.push_back({"few-samples", fmt::format("measured over {} samples", own->value.n),
                               "raise --samples, or --closely where it is less"});

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace foci::cli {
 namespace {
@@ -82,11 +83,13 @@ Json json_of(const Tokens& of) {
   return json;
 }
 
-/// {name: (H,N)}
+/// {name: (H,N)}; null for a number that no row has, and in place of those of rows that have none.
 Json queries_json(const at::Tensor& by_query) {
   Json json = Json::object();
   const at::Tensor x = by_query.contiguous();
   for (std::int64_t i = 0; i < x.size(0); ++i) {
+    json[rows[i].name] = nullptr;
+    if (x[i].isnan().all().item<bool>()) continue;
     Json heads = Json::array();
     for (std::int64_t h = 0; h < x.size(1); ++h) {
       const auto* row = x.data_ptr<double>() + (i * x.size(1) + h) * x.size(2);
@@ -109,11 +112,19 @@ Json json_of(const Layer& layer, std::int64_t index, const MeasurePlan& plan) {
     Json heads = Json::array();
     for (const Rows& head : layer.by_head) heads.push_back(json_of(head));
     json["by_head"] = heads;
+    json["looked"] = layer.looked;
     if (layer.by_query.defined()) json["by_query"] = queries_json(layer.by_query);
   }
   if (plan.metric && layer.metric) {
     Json metric = Json::object();
-    for (const auto& field : health) metric[field.name] = (*layer.metric).*field.at;
+    Json errors = Json::object();
+    for (const auto& field : health) {
+      metric[field.name] = (*layer.metric).*field.at;
+      const double error = (*layer.metric_error).*field.at;
+      if (std::isfinite(error)) errors[field.name] = error;
+    }
+    metric["error"] = errors;
+    metric["n"] = layer.metric_samples;
     json["metric"] = metric;
   }
   if (plan.tokens) json["tokens"] = json_of(layer.tokens);
@@ -145,6 +156,13 @@ void print_attention(const measure::Report& report, const MeasurePlan& plan) {
     }
   }
   table.print();
+  for (std::size_t i = 0; i < report.layers.size(); ++i) {
+    const Layer& layer = report.layers[i];
+    if (layer.looked == 0 || layer.looked >= layer.queries) continue;
+    fmt::print(
+        "layer {}: distance, top mass and heads apart are of {} of {} queries, evenly spread\n", i,
+        layer.looked, layer.queries);
+  }
 }
 
 void print_tokens(const measure::Report& report) {
@@ -296,7 +314,8 @@ std::vector<NamedValue> values_of(const Found& found, const MeasurePlan& plan) {
     }
     if (!plan.metric || !layer.metric) continue;
     for (const auto& field : health) {
-      const Value value{(*layer.metric).*field.at, 0, found.report.samples};
+      const Value value{(*layer.metric).*field.at, (*layer.metric_error).*field.at,
+                        layer.metric_samples};
       all.push_back({fmt::format("metric_{} {}", field.name, where), field.unit, value});
     }
   }

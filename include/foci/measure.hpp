@@ -97,7 +97,8 @@ FOCI_API double drift(const at::Tensor& from, const at::Tensor& to);
 
 // ---- a model over data --------------------------------------------------------------------------
 
-/// A mean over samples and its standard error. n = 0: was not measured.
+/// A mean over samples and its standard error, in which is that of each number where it was
+/// estimated. n = 0: was not measured.
 struct Value {
   double mean = 0, error = 0;
   std::int64_t n = 0;
@@ -118,6 +119,9 @@ struct Options {
   std::int64_t top = 10;         ///< keys of the top-k mass
   std::vector<Grid> grids = {};  ///< a layer; the last one is for those above too
   bool queries = false;          ///< Layer::by_query
+  /// Of a closely measured sample and layer, that are formed; where it has more, those of queries
+  /// spread evenly stand for all.
+  std::int64_t weights = std::int64_t(1) << 30;
   /// Tokens up to which rollout is followed: it needs N^2 numbers.
   std::int64_t rollout = 2048;
   SpectrumOptions spectrum = {};
@@ -144,8 +148,12 @@ struct Layer {
   Value rollout_keys;   ///< 1 / sum_j r_ij^2, the mean over rows of the rollout up to here
   Value key_change;     ///< mean |k - k below| by mean |k below|
   std::optional<Health> metric;
-  Tokens tokens;        ///< as they come out of the block
-  at::Tensor by_query;  ///< (4,H,N): concentration, effective keys, entropy, largest
+  /// Standard errors over samples; NaN for least, most and drift, which are no means.
+  std::optional<Health> metric_error;
+  std::int64_t metric_samples = 0;  ///< that its metric is of
+  Tokens tokens;                    ///< as they come out of the block
+  std::int64_t looked = 0;  ///< queries whose weights were formed, of a closely measured sample
+  at::Tensor by_query;      ///< (6,H,N), in the order of Rows; NaN where no row has the number
 };
 
 struct Report {

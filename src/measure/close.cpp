@@ -43,19 +43,15 @@ Places places_of(const Grid& grid, std::int64_t first, std::int64_t count, const
   return {(between(row(q), row(k)) + between(column(q), column(k))).sqrt(), stands(q), stands(k)};
 }
 
-/// A mean over rows, of those rows alone that say something.
-struct RowMeans {
-  at::Tensor sum, count;
+OfRows no_rows(const at::Tensor& like) {
+  return {at::zeros(like.sizes(), like.options().dtype(at::kDouble)), at::zeros_like(like)};
+}
 
-  void add(const at::Tensor& x, const at::Tensor& counts) {  // (B,H,rows)
-    const at::Tensor wide = x.to(at::kDouble);
-    const at::Tensor own = at::where(counts, wide, at::zeros_like(wide)).sum(-1);
-    sum = sum.defined() ? sum + own : own;
-    const at::Tensor n = counts.sum(-1);
-    count = count.defined() ? count + n : n;
-  }
-  at::Tensor mean() const { return sum / count; }
-};
+void set(OfRows& of, std::int64_t first, const at::Tensor& x, const at::Tensor& counts) {
+  const std::int64_t count = counts.size(2);
+  of.rows.narrow(2, first, count).copy_(x);
+  of.counts.narrow(2, first, count).copy_(counts);
+}
 
 /// The mean over heads of |vec(a_h) - vec(a_g)| from their products.
 std::vector<double> distances_of(const at::Tensor& products) {
@@ -72,35 +68,42 @@ std::vector<double> distances_of(const at::Tensor& products) {
 std::vector<double> rolled(const at::Tensor& step, at::Tensor& product, const at::Tensor& counts) {
   product = product.defined() ? at::matmul(step, product) : step;
   const at::Tensor keys = 1 / product.square().sum(-1).clamp_min(1e-30);  // (B,N)
-  RowMeans mean;
-  mean.add(keys, counts.any(1));
+  const at::Tensor mean = OfRows{keys.to(at::kDouble), counts.any(1)}.means();
   std::vector<double> all;
-  for (std::int64_t b = 0; b < keys.size(0); ++b) all.push_back(mean.mean()[b].item<double>());
+  for (std::int64_t b = 0; b < keys.size(0); ++b) all.push_back(mean[b].item<double>());
   return all;
 }
 
 }  // namespace
 
+at::Tensor OfRows::means() const {
+  return at::where(counts, rows, at::zeros_like(rows)).sum(-1) / counts.sum(-1);
+}
+
 Closely look_closely(const nn::Seen& call, const Look& how, at::Tensor& product) {
   const std::int64_t B = call.q.size(0), H = call.q.size(1), N = call.q.size(2), M = call.k.size(2);
   const Weights weights(call);
-  RowMeans distance, top;
+  const bool every = how.rolls || how.looked >= N;
+  const std::int64_t looked = every ? N : how.looked;
+  Closely of{looked, no_rows(how.counts), no_rows(how.counts), {}, {}};
   at::Tensor products = at::zeros({B, H, H}, call.q.options().dtype(at::kDouble));
   at::Tensor step;
   if (how.rolls) step = at::zeros({B, N, N}, call.q.options().dtype(at::kFloat));
-  for (std::int64_t i = 0; i < N; i += weights.block()) {
-    const std::int64_t count = std::min(weights.block(), N - i);
+  const std::int64_t block = every ? weights.block() : 1;
+  for (std::int64_t next = 0; next < looked; next += block) {
+    const std::int64_t i = every ? next : next * N / looked;
+    const std::int64_t count = std::min(block, N - i);
     const at::Tensor a = weights.rows(i, count);  // (B,H,count,M), signed perhaps
     const at::Tensor size = a.abs(), counts = how.counts.narrow(2, i, count);
     const Places places = places_of(how.grid, i + M - N, count, size);
     const at::Tensor shown = size * places.keys.to(size.scalar_type());
     const at::Tensor mass = shown.sum(-1);
     const at::Tensor stands = counts.logical_and(places.stands).logical_and(mass.gt(0));
-    distance.add((shown * places.far).sum(-1) / mass.clamp_min(1e-30), stands);
+    set(of.distance, i, (shown * places.far).sum(-1) / mass.clamp_min(1e-30), stands);
     const at::Tensor all = size.sum(-1);
     const at::Tensor most =
         std::get<0>(size.topk(std::min(how.top, M), -1, true, /*sorted=*/false)).sum(-1);
-    top.add((most / all.clamp_min(1e-30)).clamp_max(1), counts.logical_and(all.gt(0)));
+    set(of.top, i, (most / all.clamp_min(1e-30)).clamp_max(1), counts.logical_and(all.gt(0)));
     const at::Tensor flat = a.flatten(2).to(at::kDouble);
     products += at::matmul(flat, flat.transpose(1, 2));
     if (how.rolls) {
@@ -109,7 +112,8 @@ Closely look_closely(const nn::Seen& call, const Look& how, at::Tensor& product)
       step.narrow(1, i, count).copy_(mean / mean.sum(-1, true));
     }
   }
-  Closely of{distance.mean(), top.mean(), distances_of(products), {}};
+  of.head_distance =
+      distances_of(products * (double(N) / double(std::max<std::int64_t>(looked, 1))));
   if (how.rolls) of.rollout_keys = rolled(step, product, how.counts);
   return of;
 }

@@ -10,8 +10,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -68,10 +66,25 @@ struct Meter::Sums {
   void hear(const nn::Seen& call);
   void hear(const nn::Passed& passed);
   void rows(LayerSums& to, const nn::Seen& call) const;
-  void each_query(LayerSums& to, const nn::Seen& call, const at::Tensor& counts) const;
   void close(LayerSums& to, const nn::Seen& call);
   void metric(LayerSums& to, const nn::Seen& call) const;
 };
+
+void QueryMoments::add(std::int64_t number, const at::Tensor& x, const at::Tensor& counts) {
+  const std::int64_t H = x.size(1), N = x.size(2);
+  const at::Tensor wide = x.to(at::kDouble);
+  const at::Tensor sum = at::where(counts, wide, at::zeros_like(wide)).sum(0).cpu();  // (H,N)
+  const std::int64_t more = N - (sums_.defined() ? sums_.size(2) : 0);
+  if (more > 0) {
+    const at::Tensor none = at::zeros({6, H, more}, sum.options());
+    sums_ = sums_.defined() ? at::cat({sums_, none}, 2) : none;
+    counts_ = counts_.defined() ? at::cat({counts_, none}, 2) : none.clone();
+  }
+  sums_[number].narrow(1, 0, N).add_(sum);
+  counts_[number].narrow(1, 0, N).add_(counts.sum(0).cpu());
+}
+
+at::Tensor QueryMoments::means() const { return sums_.defined() ? sums_ / counts_ : at::Tensor(); }
 
 LayerSums& Meter::Sums::layer(std::int64_t index) {
   if (std::size_t(index) < layers.size()) return layers[std::size_t(index)];
@@ -84,26 +97,6 @@ LayerSums& Meter::Sums::layer(std::int64_t index) {
   return layers.back();
 }
 
-void Meter::Sums::each_query(LayerSums& to, const nn::Seen& call, const at::Tensor& counts) const {
-  const nn::Statistics& s = call.statistics;
-  const std::int64_t H = counts.size(1), N = counts.size(2);
-  const at::Tensor entropy = s.entropy.defined() ? s.entropy : at::zeros_like(s.largest);
-  at::Tensor x = at::stack({s.concentration, s.effective_keys, entropy, s.largest}).to(at::kDouble);
-  x = at::where(counts.unsqueeze(0), x, at::zeros_like(x)).sum(1).cpu();  // (4,H,N)
-  const at::Tensor n = counts.to(at::kDouble).sum(0).cpu();
-  if (!to.by_query.defined()) {
-    to.by_query = at::zeros({4, H, 0}, x.options());
-    to.by_query_counts = at::zeros({H, 0}, x.options());
-  }
-  const std::int64_t more = N - to.by_query.size(2);
-  if (more > 0) {
-    to.by_query = at::cat({to.by_query, at::zeros({4, H, more}, x.options())}, 2);
-    to.by_query_counts = at::cat({to.by_query_counts, at::zeros({H, more}, x.options())}, 1);
-  }
-  to.by_query.narrow(2, 0, N).add_(x);
-  to.by_query_counts.narrow(1, 0, N).add_(n);
-}
-
 void Meter::Sums::rows(LayerSums& to, const nn::Seen& call) const {
   const nn::Statistics& s = call.statistics;
   const at::Tensor counts = counted_rows(call);
@@ -111,20 +104,24 @@ void Meter::Sums::rows(LayerSums& to, const nn::Seen& call) const {
   to.rows.effective_keys.add(over_rows(s.effective_keys, counts));
   to.rows.largest.add(over_rows(s.largest, counts));
   if (s.entropy.defined()) to.rows.entropy.add(over_rows(s.entropy, counts));
-  if (how.queries) each_query(to, call, counts);
+  if (!how.queries) return;
+  to.by_query.add(0, s.concentration, counts);
+  to.by_query.add(1, s.effective_keys, counts);
+  if (s.entropy.defined()) to.by_query.add(2, s.entropy, counts);
+  to.by_query.add(3, s.largest, counts);
 }
 
 void Meter::Sums::metric(LayerSums& to, const nn::Seen& call) const {
   const at::Tensor used = metric_of(call);
   if (!used.defined()) return;
-  const bool full = is_full(call.how.metric);
+  const bool full = is_full(call.how.metric), shared = used.size(0) == 1;
   // Eigenvalues cost too much for every sample.
-  const std::int64_t some = full ? std::min(closely, used.size(0)) : used.size(0);
+  const std::int64_t some = full && !shared ? std::min(closely, used.size(0)) : used.size(0);
   if (some == 0) return;
   at::Tensor m = used.narrow(0, 0, some);
   m = m.index_select(0, m.flatten(1).isfinite().all(1).nonzero().squeeze(1));
   if (m.size(0) == 0) return;
-  to.health.add(health(m, full ? Extent::full : Extent::diagonal), double(m.size(0)));
+  to.health.add(healths(m, full ? Extent::full : Extent::diagonal), shared ? call.q.size(0) : 1);
 }
 
 void Meter::Sums::close(LayerSums& to, const nn::Seen& call) {
@@ -136,9 +133,18 @@ void Meter::Sums::close(LayerSums& to, const nn::Seen& call) {
   const bool rolls = call.q.size(2) == call.k.size(2) && call.k.size(2) <= how.rollout &&
                      (call.layer == 0 || (product.defined() && product.size(-1) == call.k.size(2)));
   if (!rolls) product = at::Tensor();
-  const Closely found = look_closely(some, {grid, how.top, counted_rows(some), rolls}, product);
-  to.rows.distance.add(found.distance);
-  to.rows.top.add(found.top);
+  const std::int64_t row = some.q.size(1) * std::max<std::int64_t>(some.k.size(2), 1);
+  const std::int64_t looked =
+      std::clamp<std::int64_t>(how.weights / row, 1, std::max<std::int64_t>(some.q.size(2), 1));
+  const at::Tensor counts = counted_rows(some);
+  const Closely found = look_closely(some, {grid, how.top, counts, looked, rolls}, product);
+  to.looked = std::max(to.looked, found.looked);
+  to.rows.distance.add(found.distance.means());
+  to.rows.top.add(found.top.means());
+  if (how.queries) {
+    to.by_query.add(4, found.distance.rows, found.distance.counts);
+    to.by_query.add(5, found.top.rows, found.top.counts);
+  }
   for (const double x : found.head_distance) to.head_distance.add(x);
   for (const double x : found.rollout_keys) to.rollout_keys.add(x);
   if (keys_below.defined() && keys_below.sizes() == some.k.sizes()) {
@@ -188,18 +194,21 @@ void Meter::Sums::hear(const nn::Passed& passed) {
     at::Tensor x = passed.tokens[b];
     if (passed.key_mask.defined()) x = x.index_select(0, passed.key_mask[b].nonzero().squeeze(1));
     if (x.size(0) == 0) continue;
-    const Spectrum of = spectrum(x, how.spectrum);
-    to.effective_rank.add(of.effective_rank.value);
-    to.effective_rank_squares.add(of.effective_rank_squares.value);
-    to.stable_rank.add(of.stable_rank.value);
-    to.participation.add(of.participation.value);
+    SpectrumOptions own = how.spectrum;  // its own vectors, so that errors are independent
+    own.seed += std::uint64_t(samples + b);
+    const Spectrum of = spectrum(x, own);
+    to.effective_rank.add(of.effective_rank);
+    to.effective_rank_squares.add(of.effective_rank_squares);
+    to.stable_rank.add(of.stable_rank);
+    to.participation.add(of.participation);
   }
 }
 
 Meter::Meter(const Options& options) : sums_(std::make_unique<Sums>()) {
-  if (options.top < 1 || options.rollout < 0) {
-    throw InvalidArgument(fmt::format("top {} and rollout {}; they must be 1 and 0 at least",
-                                      options.top, options.rollout));
+  if (options.top < 1 || options.rollout < 0 || options.weights < 1) {
+    throw InvalidArgument(
+        fmt::format("top {}, rollout {} and weights {}; they must be 1, 0 and 1 at least",
+                    options.top, options.rollout, options.weights));
   }
   sums_->how = options;
 }
@@ -239,16 +248,18 @@ Report Meter::report() const {
                 .rollout_keys = sums.rollout_keys.value(),
                 .key_change = sums.key_change.value(),
                 .metric = {},
+                .metric_error = {},
+                .metric_samples = sums.health.samples,
                 .tokens = sums.tokens.values(),
-                .by_query = {}};
+                .looked = sums.looked,
+                .by_query = sums.by_query.means()};
     for (std::int64_t h = 0; h < sums.heads; ++h) layer.by_head.push_back(sums.rows.of(h));
     if (sums.health.samples > 0) {
-      layer.metric = sums.health.sum;
+      layer.metric = sums.health.value();
+      layer.metric_error = sums.health.error();
       layer.metric->drift = drift(below, layer.metric->typical);
       below = layer.metric->typical;
     }
-    if (sums.by_query.defined())
-      layer.by_query = sums.by_query / sums.by_query_counts.clamp_min(1).unsqueeze(0);
     report.layers.push_back(std::move(layer));
   }
   return report;

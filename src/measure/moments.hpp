@@ -2,9 +2,12 @@
 // Means over samples and their standard errors, a batch at a time (Chan, Golub and LeVeque).
 #pragma once
 
+#include "measure/health.hpp"
+
 #include <foci/measure.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -16,17 +19,20 @@ namespace foci::measure {
 struct Moment {
   std::int64_t n = 0;
   double mean = 0, squares = 0;  // of what lies off the mean
+  double own = 0;                // squared errors of the numbers themselves
 
-  void add(double x) {
+  void add(double x, double error = 0) {
     if (!std::isfinite(x)) return;
     ++n;
     const double off = x - mean;
     mean += off / double(n);
     squares += off * (x - mean);
+    own += error * error;
   }
+  void add(const Estimate& x) { add(x.value, x.error); }
   Value value() const {
-    const double error = n > 1 ? std::sqrt(squares / (double(n) * double(n - 1))) : 0;
-    return {mean, error, n};
+    const double count = double(n), spread = n > 1 ? squares / (count * (count - 1)) : 0;
+    return {mean, n > 0 ? std::sqrt(spread + own / (count * count)) : 0, n};
   }
 };
 
@@ -86,25 +92,52 @@ struct TokenMoments {
   }
 };
 
-/// Health of several batches as one: extremes, and means by the samples of each.
+/// Health of several batches as one: extremes, and means over samples. `times`: samples that have
+/// this one metric in common.
 struct HealthMoments {
-  double samples = 0;
-  Health sum;
+  std::array<Moment, health_means.size()> means;
+  double least = INFINITY, most = -INFINITY;
+  at::Tensor typical;  // summed up
+  std::int64_t samples = 0;
 
-  void add(const Health& one, double n) {
-    if (samples == 0) {
-      sum = one;
-    } else {
-      const double share = n / (samples + n);
-      sum.least = std::min(sum.least, one.least);
-      sum.most = std::max(sum.most, one.most);
-      for (double Health::*of : {&Health::mean, &Health::variation, &Health::anisotropy,
-                                 &Health::condition, &Health::entropy, &Health::at_floor})
-        sum.*of += share * (one.*of - sum.*of);
-      sum.typical = sum.typical + share * (one.typical - sum.typical);
+  void add(const Healths& of, std::int64_t times) {
+    least = std::min(least, of.least);
+    most = std::max(most, of.most);
+    for (std::size_t i = 0; i < means.size(); ++i) {
+      for (const double x : of.means[i]) {
+        for (std::int64_t again = 0; again < times; ++again) means[i].add(x);
+      }
     }
-    samples += n;
+    const at::Tensor more = of.typical * double(times);
+    typical = typical.defined() ? typical + more : more;
+    samples += std::int64_t(of.means[0].size()) * times;
   }
+  Health value() const {
+    Health health;
+    health.least = least;
+    health.most = most;
+    for (std::size_t i = 0; i < means.size(); ++i) health.*health_means[i] = means[i].mean;
+    health.typical = typical / double(samples);
+    return health;
+  }
+  /// Extremes and the drift have none.
+  Health error() const {
+    Health error{.least = NAN, .most = NAN, .drift = NAN, .typical = {}};
+    for (std::size_t i = 0; i < means.size(); ++i) error.*health_means[i] = means[i].value().error;
+    return error;
+  }
+};
+
+/// Means of each head and query over samples: (numbers,H,N), which is as long as the longest.
+class QueryMoments {
+ public:
+  /// x and which of it counts, (B,H,N).
+  void add(std::int64_t number, const at::Tensor& x, const at::Tensor& counts);
+  /// NaN where nothing counted; undefined before the first.
+  at::Tensor means() const;
+
+ private:
+  at::Tensor sums_, counts_;
 };
 
 struct LayerSums {
@@ -114,7 +147,8 @@ struct LayerSums {
   Moment head_distance, rollout_keys, key_change;
   HealthMoments health;
   TokenMoments tokens;
-  at::Tensor by_query, by_query_counts;  // (4,H,N), (H,N)
+  QueryMoments by_query;
+  std::int64_t looked = 0;
 };
 
 }  // namespace foci::measure

@@ -157,6 +157,7 @@ TEST(Measure, SaysWhatItNeeds) {
       },
       "layer 0 has 7 keys, and its grid 1 leading");
   expect_told([&] { metered({.top = 0}); }, "top 0");
+  expect_told([&] { metered({.weights = 0}); }, "weights 0; they must be");
   expect_told([] { measure::Meter().add([] {}); }, "made no call of attention");
   measure::Meter meter;
   meter.add([&] { stack.pass(0, 2); });

@@ -116,6 +116,112 @@ TEST(Measure, AMeterAgreesWithWholeMatrices) {
   EXPECT_GT(layer.tokens.effective_rank.mean, 1);
 }
 
+/// With one sample the error is that of the spectrum; with several it is in the error of the mean.
+TEST(Measure, ErrorsOfASpectrumReachTheReport) {
+  const Stack stack;
+  const measure::SpectrumOptions probed{.exact = 1, .probes = 8};
+  const auto measured = [&](std::int64_t samples, const measure::SpectrumOptions& how) {
+    measure::Meter meter({.closely = -1, .spectrum = how});
+    meter.add([&] { stack.pass(0, samples); });
+    return meter.report().embedded.effective_rank;
+  };
+  const measure::Estimate alone = measure::spectrum(stack.x[0], probed).effective_rank;
+  ASSERT_GT(alone.error, 0);
+  EXPECT_EQ(measured(1, probed).mean, alone.value);
+  EXPECT_EQ(measured(1, probed).error, alone.error);
+  EXPECT_EQ(measured(1, {}).error, 0) << "an exact one has none";
+  double values = 0, squares = 0, own = 0;
+  for (int b = 0; b < 6; ++b) {
+    measure::SpectrumOptions how = probed;
+    how.seed = std::uint64_t(b);
+    const measure::Estimate one = measure::spectrum(stack.x[b], how).effective_rank;
+    values += one.value / 6;
+    squares += one.value * one.value;
+    own += one.error * one.error;
+  }
+  EXPECT_NEAR(measured(6, probed).mean, values, 1e-9);
+  EXPECT_NEAR(measured(6, probed).error, std::sqrt((squares - 6 * values * values) / 30 + own / 36),
+              1e-9);
+}
+
+/// A number that a row does not have is none; nobody makes a 0 of it.
+TEST(Measure, QueriesThatHaveNoNumber) {
+  Stack stack;
+  stack.keep = torch::ones({6, 7}, torch::kBool);
+  stack.keep.slice(1, 5).fill_(false);
+  stack.how = options_of({{"weighting", "relu2"}});
+  measure::Meter meter({.closely = 4, .grids = {{1, 2, 3}}, .queries = true});
+  for (int i = 0; i < 6; i += 3) meter.add([&] { stack.pass(i, 3); });
+  const measure::Layer layer = meter.report().layers[0];
+  const std::vector<nn::Seen> calls = stack.calls(0, 6);
+  const at::Tensor absent = layer.by_query.isnan();
+  ASSERT_EQ(layer.by_query.sizes(), (std::vector<std::int64_t>{6, 2, 7}));
+  EXPECT_TRUE(absent[2].all().item<bool>()) << "relu2 has no entropy";
+  for (const int number : {0, 1, 3, 4, 5}) {
+    EXPECT_TRUE(absent[number].slice(1, 5).all().item<bool>()) << number << ": padding";
+    EXPECT_EQ(absent[number].slice(1, number == 4 ? 1 : 0, 5).any().item<bool>(), false) << number;
+  }
+  EXPECT_TRUE(absent[4].select(1, 0).all().item<bool>()) << "it stands nowhere";
+  const at::Tensor a = measure::weights(calls[0]).slice(0, 0, 4).to(torch::kDouble);
+  const at::Tensor row = a.select(1, 1).select(1, 3).slice(1, 1);  // token 3: row 0, column 2
+  at::Tensor far = torch::zeros({6}, torch::kDouble);
+  for (int j = 0; j < 6; ++j) far[j] = std::hypot(j / 3, 2 - j % 3);
+  const at::Tensor mass = row.sum(-1);
+  const at::Tensor distance =
+      ((row * far).sum(-1) / mass).index_select(0, mass.gt(0).nonzero().squeeze(1));
+  EXPECT_NEAR(layer.by_query[4][1][3].item<double>(), distance.mean().item<double>(), 1e-5);
+}
+
+/// Where all weights would be too many, rows that are spread evenly stand for all.
+TEST(Measure, RowsStandForAllWhereThereAreTooMany) {
+  const Stack stack;
+  const measure::Options some{.closely = -1, .queries = true, .weights = 2 * 7 * 3, .rollout = 0};
+  measure::Meter meter(some), whole({.closely = -1, .rollout = 0});
+  meter.add([&] { stack.pass(0, 6); });
+  whole.add([&] { stack.pass(0, 6); });
+  const measure::Layer layer = meter.report().layers[1];
+  EXPECT_EQ(layer.looked, 3);
+  EXPECT_EQ(whole.report().layers[1].looked, 7);
+  const at::Tensor a = measure::weights(stack.calls(0, 6)[1]).to(torch::kDouble);
+  const at::Tensor rows = torch::tensor({0, 2, 4}), place = torch::arange(7, torch::kDouble);
+  const at::Tensor far = (place.unsqueeze(1) - place.unsqueeze(0)).abs();
+  const at::Tensor distance = (a * far).sum(-1).index_select(2, rows);  // (6,2,3)
+  EXPECT_NEAR(layer.rows.distance.mean, distance.mean().item<double>(), 1e-5);
+  EXPECT_TRUE(layer.by_query[4].select(1, 1).isnan().all().item<bool>());
+  EXPECT_NEAR(layer.by_query[4][0][2].item<double>(), distance.mean(0)[0][1].item<double>(), 1e-5);
+  double apart = 0;
+  const at::Tensor part = a.index_select(2, rows);
+  for (int i = 0; i < 6; ++i)
+    apart += (part[i][0] - part[i][1]).square().sum().mul(7.0 / 3).sqrt().item<double>() / 6;
+  EXPECT_NEAR(layer.head_distance.mean, apart, 1e-5);
+  EXPECT_EQ(layer.rows.concentration.mean, whole.report().layers[1].rows.concentration.mean);
+}
+
+/// Means of a metric have errors over the samples they were taken of; extremes have none.
+TEST(Measure, AMetricHasItsOwnSamplesAndErrors) {
+  Stack stack;
+  stack.how = options_of({{"metric", "key-covariance"}, {"prior", "3"}});
+  measure::Meter meter({.closely = 4});
+  for (int i = 0; i < 6; i += 3) meter.add([&] { stack.pass(i, 3); });
+  const measure::Layer layer = meter.report().layers[1];
+  EXPECT_EQ(layer.metric_samples, 4) << "of full metrics only the closely measured samples";
+  const at::Tensor P = stack.calls(0, 6)[1].statistics.metric;
+  std::vector<double> anisotropy;
+  for (int b = 0; b < 4; ++b)
+    anisotropy.push_back(measure::health(P.narrow(0, b, 1), Extent::full).anisotropy);
+  const at::Tensor each = torch::tensor(anisotropy, torch::kDouble);
+  EXPECT_NEAR(layer.metric->anisotropy, each.mean().item<double>(), 1e-9);
+  EXPECT_NEAR(layer.metric_error->anisotropy, each.std().item<double>() / 2, 1e-9);
+  EXPECT_TRUE(std::isnan(layer.metric_error->most));
+  EXPECT_NEAR(layer.metric->most, measure::health(P.narrow(0, 0, 4), Extent::full).most, 1e-9);
+  EXPECT_TRUE(torch::allclose(layer.metric->typical, P.narrow(0, 0, 4).to(torch::kDouble).mean(0)));
+  stack.how = options_of({{"metric", "random"}});
+  measure::Meter drawn({.closely = 4});
+  for (int i = 0; i < 6; i += 3) drawn.add([&] { stack.pass(i, 3); });
+  EXPECT_EQ(drawn.report().layers[1].metric_samples, 6) << "one metric that all have";
+  EXPECT_NEAR(drawn.report().layers[1].metric_error->anisotropy, 0, 1e-12);
+}
+
 TEST(Measure, BatchesAddUp) {
   Stack stack;
   stack.keep = torch::ones({6, 7}, torch::kBool);
