@@ -46,10 +46,13 @@ Numbers metric_in(const nn::Seen& call, std::int64_t head, std::int64_t query) {
   if (!metric.defined() || metric.numel() == 0) return {};
   at::Tensor own = metric[0][head * metric.size(1) / call.q.size(1)];
   if (!full_metric(call.how.metric)) return numbers_of(own[own.size(0) == 1 ? 0 : query]);
-  if (own.dim() == 3) {  // a P for each chunk of the prefix
+  if (own.dim() == 3) {  // a P for each chunk of the prefix, by the unmasked keys before the query
     const auto* estimate = std::get_if<KeyCovariance>(&call.how.metric);
-    const std::int64_t place = query + call.k.size(2) - call.q.size(2);
-    const std::int64_t chunk = estimate == nullptr ? 0 : place / estimate->period;
+    const std::int64_t M = call.k.size(2);
+    std::int64_t before = std::clamp<std::int64_t>(query + M - call.q.size(2), 0, M);
+    if (call.extras.key_mask.defined())
+      before = call.extras.key_mask[0].narrow(0, 0, before).sum().item<std::int64_t>();
+    const std::int64_t chunk = estimate == nullptr ? 0 : before / estimate->period;
     own = own[std::clamp<std::int64_t>(chunk, 0, own.size(0) - 1)];
   }
   return numbers_of(own);

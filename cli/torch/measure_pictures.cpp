@@ -80,7 +80,7 @@ void write_heat(Folder& folder, const Pictured& of, const AttentionView& view, c
                    {"channels", of.image->channels},
                    {"pixels", of.image->pixels}};
   write_sheet(folder, "heat", one);
-  folder.png("heads.png", report::paint(heads_sheet(of, view, place)));
+  write_sheet(folder, "heads", heads_sheet(of, view, place));
   const report::HeatSheet classes = classes_sheet(of, view, place);
   for (const report::HeatRow& of_classes : classes.rows)
     told["classes"].push_back({{"name", of_classes.name}, {"heats", json_of(of_classes.heats)}});

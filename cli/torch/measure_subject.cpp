@@ -14,6 +14,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 
 #include <fmt/core.h>
 
@@ -118,9 +119,10 @@ Measured open_tensors(const Measure& verb, const Safetensors& file) {
   const Options how = options_of(verb.words);
   const DType type = dtype_of_q(file) == DType::f64 ? DType::f64 : DType::f32;
   const Problem problem = read_problem(file, verb.subject, how, type);
+  const at::Device device = verb.common.cuda ? at::kCUDA : at::kCPU;
   const auto part = [&](const char* name) {
     const View view = problem.view(name);
-    return view ? tensor_of(view) : at::Tensor();
+    return view ? tensor_of(view).to(device) : at::Tensor();
   };
   const at::Tensor q = part("q"), k = part("k"), v = part("v");
   const nn::Extras extras{.v_prev = part("v_prev"),
@@ -132,10 +134,9 @@ Measured open_tensors(const Measure& verb, const Safetensors& file) {
   Measured of{.name = verb.subject, .run = {}, .weights = {}, .passes = {}};
   of.passes.samples = q.size(0);
   of.passes.run = [=](std::span<const std::int64_t> which) {
+    const at::Tensor rows = at::tensor(at::IntArrayRef(which.data(), which.size())).to(device);
     const auto some = [&](const at::Tensor& x) {
-      return x.defined() && x.size(0) == q.size(0)
-                 ? x.narrow(0, which.front(), std::int64_t(which.size()))
-                 : x;
+      return x.defined() && x.size(0) == q.size(0) ? x.index_select(0, rows) : x;
     };
     nn::Extras own = extras;
     own.v_prev = some(extras.v_prev);

@@ -9,5 +9,6 @@ add_executable(measure_library_test measure/library_test.cpp measure/edges_test.
 target_link_libraries(measure_library_test PRIVATE foci_measure)
 foci_test_of(measure_library_test HEADERS torch_test_headers)
 if(TARGET train_command_test)
-  target_sources(train_command_test PRIVATE measure/command_test.cpp)
+  target_sources(train_command_test PRIVATE measure/command_test.cpp
+    measure/tensors_test.cpp)
 endif()

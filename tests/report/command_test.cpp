@@ -63,7 +63,7 @@ TEST(MeasurePictures, OfAnImage) {
                    {"--sample", "3", "--in-layer", "1", "--head", "1", "--query", "2"}));
   EXPECT_EQ(drawn(ran, "of-image"),
             (std::set<std::string>{"layers.svg", "collapse.svg", "heat.svg", "heat.png",
-                                   "heads.png", "ellipse.svg", "pictures.json"}));
+                                   "heads.svg", "heads.png", "ellipse.svg", "pictures.json"}));
   const auto json = nlohmann::json::parse(read(folder().file("of-image/pictures.json")));
   EXPECT_EQ(json.at("metric"), "layer-change");
   EXPECT_EQ(json.at("image").at("pixels").size(), 28u * 28);
@@ -119,8 +119,8 @@ const std::string& segmenter() {
 TEST(MeasurePictures, OfASegmenter) {
   const auto names = drawn(call(measure(segmenter(), "of-streets")), "of-streets");
   EXPECT_EQ(names, (std::set<std::string>{"layers.svg", "collapse.svg", "heat.svg", "heat.png",
-                                          "heads.png", "classes.svg", "classes.png", "ellipse.svg",
-                                          "pictures.json"}));
+                                          "heads.svg", "heads.png", "classes.svg", "classes.png",
+                                          "ellipse.svg", "pictures.json"}));
   const auto json = nlohmann::json::parse(read(folder().file("of-streets/pictures.json")));
   EXPECT_EQ(json.at("image").at("pixels").size(), 24u * 24 * 3) << "what the pass saw";
   EXPECT_EQ(json.at("layer"), 0) << "the encoder's top one";
