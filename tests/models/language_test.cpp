@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Language models: GPT-2's and llama2.c's logits, a cache that changes nothing, no token that sees
-// a later one, rotary positions beside a metric by their definition, perplexity by its own.
+// Language models: a cache that changes nothing, no token that sees a later one, rotary positions
+// beside a metric by their definition, perplexity by its own.
 #include <foci/language.hpp>
 
-#include "models/stored.hpp"
 #include "thrown.hpp"
 
 #include <foci/error.hpp>
@@ -11,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 
 namespace foci::models {
 namespace {
@@ -80,29 +78,6 @@ void for_each_mechanism(Check&& check) {
       check(made(small(words, positions)));
     }
   }
-}
-
-TEST(Language, HasGpt2sLogits) {
-  const Stored stored("gpt2.safetensors");
-  for (const char* prefix : {"", "transformer."}) {
-    const std::string folder = stored.write_gpt2(prefix);
-    Language model = read_gpt2(folder);
-    model->eval();
-    const at::NoGradGuard without;
-    EXPECT_EQ(model->options().heads, 2);
-    EXPECT_TRUE(model->options().tied);
-    EXPECT_LT(farthest(model->forward(stored.tensor("tokens")), stored.tensor("logits")), 1e-4);
-    Language other = read_gpt2(folder, {.words = {{"metric", "layer-change"}}});
-    EXPECT_GT(farthest(other->forward(stored.tensor("tokens")), stored.tensor("logits")), 1e-2);
-  }
-}
-
-TEST(Language, HasLlama2csLogits) {
-  const Stored stored("llama2c.safetensors");
-  Language model = language_of(data::read_llama2c(stored.write_bytes("model")));
-  const at::NoGradGuard without;
-  const at::Tensor tokens = stored.tensor("tokens").unsqueeze(0);
-  EXPECT_LT(farthest(model->forward(tokens)[0], stored.tensor("logits")), 1e-4);
 }
 
 TEST(Language, ACacheChangesNothing) {
@@ -333,55 +308,6 @@ TEST(Language, SaysWhatIsWrong) {
             "windows of 17 tokens every 1; it must be 1 <= stride <= window <= 16");
   EXPECT_EQ(said([&] { perplexity(model, prompt, 16, 1); }),
             "a text of fewer than two tokens has no perplexity");
-}
-
-TEST(Language, SaysWhatIsWrongWithGpt2sFile) {
-  const Stored stored("gpt2.safetensors");
-  using Tensors = std::map<std::string, View>;
-  const auto fault = [&](const std::string& config, const std::function<void(Tensors&)>& spoil) {
-    const std::string folder = stored.write_gpt2("", config, spoil);
-    return stored.bare(thrown<FileError>([&] { read_gpt2(folder); }));
-  };
-  const std::string config = R"({"n_head":2})";
-  EXPECT_EQ(fault(config, [](Tensors& t) { t.erase("h.1.mlp.c_proj.bias"); }),
-            "model.safetensors: has no tensor h.1.mlp.c_proj.bias, which GPT-2 has");
-  EXPECT_EQ(fault(config, [](Tensors& t) { t["h.1.ln_1.bias"] = t["h.1.mlp.c_fc.bias"]; }),
-            "model.safetensors: h.1.ln_1.bias has shape (64); this model needs (16)");
-  EXPECT_EQ(fault(config, [](Tensors& t) { t["wte.weight"] = t["ln_f.bias"]; }),
-            "model.safetensors: wte.weight has shape (16) of f32; GPT-2's has 2 extents of floats");
-  EXPECT_EQ(fault(config, [](Tensors& t) { t["odd"] = t["ln_f.bias"]; }),
-            "model.safetensors: holds odd, which GPT-2 does not have");
-  EXPECT_EQ(fault("", [](Tensors&) {}),
-            "model.safetensors: 0 heads over dim 16; config.json must say n_head");
-  EXPECT_EQ(fault("[", [](Tensors&) {}), "config.json: is no JSON object");
-  EXPECT_EQ(fault(R"({"n_head":"2"})", [](Tensors&) {}),
-            "model.safetensors: config.json's n_head is no number");
-  EXPECT_EQ(fault(R"({"n_head":2,"activation_function":"relu"})", [](Tensors&) {}),
-            "model.safetensors: activation_function is relu; it must be gelu_new, "
-            "gelu_pytorch_tanh or gelu");
-  EXPECT_EQ(fault(R"({"n_head":2,"activation_function":3})", [](Tensors&) {}),
-            "model.safetensors: activation_function is number; it must be gelu_new, "
-            "gelu_pytorch_tanh or gelu");
-}
-
-/// Needs the pack with the model: $FOCI_DATA, or the folder beside the repository.
-TEST(Language, TellsTheStoryOfStories260K) {
-  const char* data = std::getenv("FOCI_DATA");
-  const std::string folder = unpacked_stories(data ? data : FOCI_SOURCE_DIR "/../shared/data");
-  if (folder.empty()) GTEST_SKIP() << "no stories260k.tar.xz here";
-  Language model = language_of(data::read_llama2c(folder + "/stories260K.bin"));
-  const data::ScoredPieces pieces(folder + "/tok512.bin");
-  data::Tokens tokens = pieces.encode("");
-  generate(model, data::Tokens(tokens), {.tokens = 60}, [&](std::int32_t token) {
-    tokens.push_back(token);
-    return true;
-  });
-  const std::string story = pieces.decode(tokens);
-  EXPECT_EQ(story.rfind("Once upon a time, there was a little girl named Lily. She loved to play "
-                        "outside in the park",
-                        0),
-            0u)
-      << story;
 }
 
 }  // namespace

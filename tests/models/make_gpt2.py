@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # tests/models/make_gpt2.py FILE: weights, tokens and logits of a small GPT-2, for
-# tests/models/language_test.cpp. Where transformers is installed, the logits are its; else this
-# computes them in plain torch as its modeling_gpt2 defines them: Conv1D weights (in, out), gelu_new
-# (tanh), LayerNorm eps 1e-5, masked softmax attention scaled by 1/sqrt(D), the head tied to wte.
+# tests/models/language_files_test.cpp. Where transformers is installed, the logits are its; else
+# this computes them in plain torch as its modeling_gpt2 defines them: Conv1D weights (in, out),
+# gelu_new (tanh), LayerNorm eps 1e-5, masked softmax attention scaled by 1/sqrt(D), the head tied
+# to wte. The file's metadata says which of the two it was; tests/python/test_gpt2.py holds the
+# stored logits to transformers where that is installed.
 import json
 import math
 import struct
@@ -61,14 +63,16 @@ def by_transformers(w, tokens):
     from transformers import GPT2Config, GPT2LMHeadModel
 
     model = GPT2LMHeadModel(GPT2Config(**SIZES)).eval()
-    model.transformer.load_state_dict(w, strict=False)
+    wrong = model.transformer.load_state_dict(w, strict=False)
+    masks = (".attn.bias", ".attn.masked_bias")  # buffers of older versions
+    assert not wrong.unexpected_keys and all(name.endswith(masks) for name in wrong.missing_keys)
     with torch.no_grad():
         return model(tokens).logits
 
 
-def write(path, tensors):
+def write(path, tensors, metadata=None):
     """A safetensors file; the widest elements first, so that all are aligned."""
-    header, data = {}, b""
+    header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
         raw = tensor.contiguous().numpy().tobytes()
         dtype = {4: "F32", 8: "I64", 1: "U8"}[tensor.element_size()]
@@ -81,14 +85,30 @@ def write(path, tensors):
         file.write(struct.pack("<Q", len(text)) + text + data)
 
 
+def read(path):
+    """What write() wrote."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = bytearray(file.read())
+    header.pop("__metadata__", None)
+    types = {"F32": torch.float32, "I64": torch.int64, "U8": torch.uint8}
+    tensors = {}
+    for name, facts in header.items():
+        where = dict(offset=facts["data_offsets"][0], count=math.prod(facts["shape"]))
+        flat = torch.frombuffer(data, dtype=types[facts["dtype"]], **where)
+        tensors[name] = flat.reshape(facts["shape"])
+    return tensors
+
+
 def main():
     w = weights()
     tokens = torch.randint(0, SIZES["vocab_size"], (2, 20))
     try:
-        logits = by_transformers(w, tokens)
+        logits, by = by_transformers(w, tokens), "transformers"
     except ImportError:
         logits = by_definition({name: tensor.double() for name, tensor in w.items()}, tokens)
-    write(sys.argv[1], {**w, "tokens": tokens, "logits": logits.float()})
+        by = "make_gpt2.py's own formula in plain torch, in double"
+    write(sys.argv[1], {**w, "tokens": tokens, "logits": logits.float()}, {"logits by": by})
     return 0
 
 

@@ -47,6 +47,7 @@ class Stored {
     return at::from_blob(view.data, at::IntArrayRef(view.shape.data(), std::size_t(view.rank)),
                          at::TensorOptions().dtype(type));
   }
+  const std::map<std::string, std::string>& metadata() const { return file_.metadata(); }
   /// A tensor of bytes as a file.
   std::string write_bytes(const char* name) const {
     const View view = file_.find(name);
