@@ -12,6 +12,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 
 namespace foci::cli {
@@ -60,6 +61,11 @@ Json sums_in(const std::string& folder) {
 }
 
 }  // namespace
+
+bool is_made(std::string_view name) {
+  const auto& all = made_sets();
+  return std::any_of(all.begin(), all.end(), [&](const Made& made) { return made.name == name; });
+}
 
 int list_data(const Data& verb) {
   if (verb.common.json) {

@@ -106,27 +106,35 @@ void put_in_place(const KnownSet& set, const std::string& from, const std::strin
 
 int get_data(const Data& verb) {
   const KnownSet* set = find_set(verb.name);
+  if (set == nullptr && is_made(verb.name)) {
+    throw Misuse(fmt::format("{} is not fetched, it is made", verb.name),
+                 fmt::format("foci data make {}", verb.name));
+  }
   if (set == nullptr) {
     throw Misuse(fmt::format("no set '{}'{}", shown(verb.name), suggestion(verb.name, set_names())),
                  "foci data list shows them");
   }
+  return get_set(*set, verb);
+}
+
+int get_set(const KnownSet& set, const Data& verb) {
   const std::string folder = verb.out.empty() ? "data/" + verb.name : verb.out;
-  if (set->origin == Origin::elsewhere) {
+  if (set.origin == Origin::elsewhere) {
     throw Error(fmt::format("{} is not fetched by foci; take it from {} and unpack it into {}",
-                            set->name, set->source, folder));
+                            set.name, set.source, folder));
   }
-  const bool there = is_there(*set, folder);
+  const bool there = is_there(set, folder);
   if (!there) {
     const Workshop workshop(folder + ".fetch");
-    put_in_place(*set, fetch(*set, workshop.path()), folder);
+    put_in_place(set, fetch(set, workshop.path()), folder);
   }
   if (verb.common.json) {
     Json files = Json::object();
-    for (const KnownFile& file : set->files) files[std::string(file.name)] = file.sha256;
-    print_json({{"set", set->name}, {"folder", folder}, {"already", there}, {"sha256", files}});
+    for (const KnownFile& file : set.files) files[std::string(file.name)] = file.sha256;
+    print_json({{"set", set.name}, {"folder", folder}, {"already", there}, {"sha256", files}});
   } else if (!verb.common.quiet) {
-    fmt::print("{} {} {}, {} files with the right checksums\n", set->name,
-               there ? "was already in" : "is in", folder, set->files.size());
+    fmt::print("{} {} {}, {} files with the right checksums\n", set.name,
+               there ? "was already in" : "is in", folder, set.files.size());
   }
   return 0;
 }

@@ -3,7 +3,14 @@
 // in its place: a wrong checksum, a package that is not there, a set that foci does not fetch.
 #include "cli/command.hpp"
 
+#include "cli/data.hpp"
+
+#include <foci/data.hpp>
+
 #include <gtest/gtest.h>
+
+#include <cstdio>
+#include <iterator>
 
 #include <set>
 
@@ -167,6 +174,7 @@ TEST(Data, BadWordsAreToldInOneLine) {
       {{"get"}, 2, "data get needs a name"},
       {{"show"}, 2, "data show needs the path of a set"},
       {{"get", "cifar10"}, 2, "no set 'cifar10'; did you mean cifar-10?"},
+      {{"get", "listops"}, 2, "it is made\nfoci: hint: foci data make listops\n"},
       {{"get", "imagenet"}, 1, "imagenet is not fetched by foci; take it from https://image-net"},
       {{"make", "imags"}, 2, "cannot make 'imags'; did you mean images?"},
       {{"make", "images", "--count", "2", "--out", folder().file("few")}, 2, "it needs 5 to"},
@@ -270,13 +278,69 @@ TEST(Convert, BadWordsAreToldInOneLine) {
   EXPECT_FALSE(fs::exists(out));
 }
 
-/// Runs `foci data get mnist` with a program called npm that does what the script says.
-Ran get_with(const std::string& script, const std::string& out) {
+/// The folder of a program called npm that does what the script says.
+std::string npm_that(const std::string& script) {
   const std::string bin = folder().file("bin");
   fs::create_directories(bin);
   write(bin + "/npm", "#!/bin/sh\n" + script + "\n");
   fs::permissions(bin + "/npm", fs::perms::all);
-  return run_shell("PATH=" + bin + ":$PATH " + program + " data get mnist --out " + out);
+  return bin;
+}
+
+Ran get_with(const std::string& script, const std::string& out) {
+  return run_shell("PATH=" + npm_that(script) + ":$PATH " + program + " data get mnist --out " +
+                   out);
+}
+
+std::string sum_of(const std::string& text) {
+  write(folder().file("summed"), text);
+  return foci::data::sha256_of_file(folder().file("summed"));
+}
+
+/// What get_set prints where npm does what the script says.
+std::string got(const foci::cli::KnownSet& set, const foci::cli::Data& verb,
+                const std::string& script) {
+  const std::string before = std::getenv("PATH");
+  ::setenv("PATH", (npm_that(script) + ":" + before).c_str(), 1);
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(foci::cli::get_set(set, verb), 0);
+  std::fflush(stdout);
+  ::setenv("PATH", before.c_str(), 1);
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(Data, AFetchPutsRightFilesInPlaceAndLeavesThemAlone) {
+  const std::string sums[] = {sum_of("one\n"), sum_of("two\n")};
+  const foci::cli::KnownSet set{"tried",
+                                "classification",
+                                "",
+                                "IDX",
+                                foci::cli::Origin::npm,
+                                "tried@1.0.0",
+                                {{"package/data/1", "first", sums[0]}, {"package/2", "2", sums[1]}},
+                                {"cat", "dog"}};
+  const std::string pack =
+      "mkdir -p package/data; echo one > package/data/1; echo two > package/2; echo > package/3; "
+      "tar czf a.tgz package; rm -r package";
+  foci::cli::Data verb;
+  verb.name = "tried";
+  verb.out = folder().file("tried");
+  EXPECT_EQ(got(set, verb, "test \"$*\" = 'pack tried@1.0.0' && " + pack),
+            "tried is in " + verb.out + ", 2 files with the right checksums\n");
+  EXPECT_EQ(read(verb.out + "/first"), "one\n");
+  EXPECT_EQ(read(verb.out + "/2"), "two\n");
+  EXPECT_EQ(read(verb.out + "/classes.txt"), "cat\ndog\n");
+  EXPECT_EQ(std::distance(fs::directory_iterator(verb.out), {}), 3);
+  EXPECT_FALSE(fs::exists(verb.out + ".fetch"));
+  EXPECT_EQ(got(set, verb, "exit 1"),
+            "tried was already in " + verb.out + ", 2 files with the right checksums\n");
+  verb.common.json = true;
+  const auto json = nlohmann::json::parse(got(set, verb, "exit 1"));
+  EXPECT_EQ(json.at("already"), true);
+  EXPECT_EQ(json.at("sha256"), nlohmann::json({{"first", sums[0]}, {"2", sums[1]}}));
+  write(verb.out + "/2", "spoiled\n");
+  EXPECT_EQ(nlohmann::json::parse(got(set, verb, pack)).at("already"), false);
+  EXPECT_EQ(read(verb.out + "/2"), "two\n");
 }
 
 TEST(Data, AFetchThatFailsLeavesNothing) {
