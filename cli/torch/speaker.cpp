@@ -5,32 +5,29 @@
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 #include "cli/torch/tasks.hpp"
+#include "cli/torch/text_weights.hpp"
 
 #include <foci/error.hpp>
+#include <foci/safetensors.hpp>
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <initializer_list>
 
 namespace foci::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// The first of `names` that is in the folder; empty where none is.
-std::string first_in(const fs::path& folder, std::initializer_list<std::string> names) {
-  for (const std::string& name : names) {
-    if (fs::exists(folder / name)) return (folder / name).string();
-  }
-  return {};
-}
-
+/// llama2.c's file, or what was converted from it.
 Speaker open_llama2c(const Spoken& what) {
-  const data::Llama2c file = data::read_llama2c(what.model);
-  const fs::path folder = fs::path(what.model).parent_path();
-  const std::string own = fmt::format("tok{}.bin", file.vocabulary);
+  Speaker speaker;
+  speaker.model = what.model.ends_with(".safetensors")
+                      ? models::read_language(what.model, what.mechanism)
+                      : models::language_of(data::read_llama2c(what.model), what.mechanism);
+  const std::string folder = fs::path(what.model).parent_path().string();
+  const std::string own = fmt::format("tok{}.bin", speaker.model->options().vocabulary);
   const std::string path =
       what.tokenizer.empty() ? first_in(folder, {"tokenizer.bin", own}) : what.tokenizer;
   if (path.empty()) {
@@ -38,8 +35,6 @@ Speaker open_llama2c(const Spoken& what) {
                                 what.model, own));
   }
   const data::ScoredPieces pieces(path);
-  Speaker speaker;
-  speaker.model = models::language_of(file, what.mechanism);
   speaker.pieces = pieces.size();
   speaker.encode = [=](const std::string& text) { return pieces.encode(text); };
   speaker.decode = [=](const data::Tokens& tokens) { return pieces.decode(tokens); };
@@ -50,14 +45,14 @@ Speaker open_llama2c(const Spoken& what) {
 }
 
 Speaker open_gpt2(const Spoken& what) {
-  const fs::path folder = what.tokenizer.empty() ? what.model : what.tokenizer;
+  const std::string folder = what.tokenizer.empty() ? what.model : what.tokenizer;
   const std::string encoder = first_in(folder, {"encoder.json", "vocab.json"});
   const std::string merges = first_in(folder, {"vocab.bpe", "merges.txt"});
   if (encoder.empty() || merges.empty()) {
     throw FileError(fmt::format(
         "{}: holds no encoder.json and vocab.bpe (nor vocab.json and merges.txt): --tokenizer "
         "FOLDER",
-        folder.string()));
+        folder));
   }
   const data::BytePairs pairs(encoder, merges);
   std::int32_t end = std::int32_t(pairs.size()) - 1;  // <|endoftext|>, where there is one
@@ -92,14 +87,23 @@ Speaker open_run(const Spoken& what, const Common& common) {
                                        weights_of(what.model, false));
   speaker.pieces = tokenizer.size();
   speaker.encode = [=](const std::string& text) {
+    if (tokenizer.kind() == "pieces") return tokenizer.encode(text);  // <s> begins it
     data::Tokens tokens = tokenizer.encode(text.empty() ? "\n" : text);
     const bool ends = text.empty() || text.back() == '\n';
     if (tokenizer.kind() == "words" && !ends) tokens.pop_back();  // <eos>: the line goes on
     return tokens;
   };
   speaker.decode = [=](const data::Tokens& tokens) { return tokenizer.decode(tokens); };
-  speaker.ends = [](std::int32_t) { return false; };
+  speaker.ends = [=](std::int32_t token) {
+    return tokenizer.kind() == "pieces" &&
+           (token == data::ScoredPieces::begin || token == data::ScoredPieces::end);
+  };
   return speaker;
+}
+
+bool is_gpt2(const std::string& path) {
+  if (fs::is_directory(path)) return true;
+  return path.ends_with(".safetensors") && !Safetensors(path).contains("embed.weight");
 }
 
 }  // namespace
@@ -107,8 +111,7 @@ Speaker open_run(const Spoken& what, const Common& common) {
 Speaker open_speaker(const Spoken& what, const Common& common) {
   if (!fs::exists(what.model)) throw FileError(what.model + ": no such file or folder");
   if (fs::is_directory(fs::path(what.model) / "checkpoints")) return open_run(what, common);
-  const bool gpt2 = fs::is_directory(what.model) || what.model.ends_with(".safetensors");
-  Speaker speaker = gpt2 ? open_gpt2(what) : open_llama2c(what);
+  Speaker speaker = is_gpt2(what.model) ? open_gpt2(what) : open_llama2c(what);
   const std::int64_t vocabulary = speaker.model->options().vocabulary;
   if (speaker.pieces > vocabulary) {
     throw FileError(fmt::format("{}: a vocabulary of {}, and the tokenizer has {}", what.model,

@@ -12,8 +12,8 @@
 namespace foci::cli {
 
 struct Spoken {
-  std::string model;                 ///< llama2.c's .bin, a folder of GPT-2 or its file, or a run
-  std::string tokenizer;             ///< its file or folder; empty = beside the model
+  std::string model;      ///< llama2.c's .bin or a converted one, GPT-2's folder or file, or a run
+  std::string tokenizer;  ///< its file or folder; empty = beside the model
   models::Mechanism mechanism = {};  ///< that others' weights are given; a run has its own
 };
 

@@ -102,8 +102,15 @@ TORCH_MODULE(Language);
 /// config.json; names with and without `transformer.`. Without a config.json heads have size 64.
 /// Whatever the metric, it takes the plain model's weights. Throws FileError.
 FOCI_API Language read_gpt2(const std::string& path, const Mechanism& mechanism = {});
+/// The same, or what `foci convert` made of llama2.c's file: foci's names, heads and context in the
+/// metadata.
+FOCI_API Language read_language(const std::string& path, const Mechanism& mechanism = {});
 /// llama2.c's: rotary positions, RMSNorm, SwiGLU.
 FOCI_API Language language_of(const data::Llama2c& file, const Mechanism& mechanism = {});
+
+/// The plain weights of a model that was read from `path`, into one of the same shape, whatever its
+/// metric. Its context may be shorter. Throws FileError that says what differs.
+FOCI_API void begin_with(Language& model, Language& read, const std::string& path);
 
 struct Sampling {
   std::int64_t tokens = 256;  ///< at most, and never more than the context holds

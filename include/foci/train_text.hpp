@@ -22,20 +22,23 @@ class Language;
 
 namespace foci::train {
 
-/// Text to tokens and back: the words of a training text, GPT-2's byte pairs, or bytes.
+/// Text to tokens and back: the words of a training text, GPT-2's byte pairs, llama2.c's pieces, or
+/// bytes.
 class FOCI_API Tokenizer {
  public:
   Tokenizer();  ///< bytes
   explicit Tokenizer(const data::WordVocabulary& words);
   /// Byte pairs from a folder's encoder.json and vocab.bpe, or vocab.json and merges.txt.
   static Tokenizer pairs(const std::string& folder);
+  /// Pieces from llama2.c's tokenizer.bin.
+  static Tokenizer pieces(const std::string& path);
 
-  std::string_view kind() const;  ///< words, pairs, bytes
+  std::string_view kind() const;  ///< words, pairs, pieces, bytes
   std::int64_t size() const;
   data::Tokens encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> tokens) const;
-  /// vocabulary.txt with a word a line, or encoder.json and vocab.bpe, into the folder of a run;
-  /// bytes need none.
+  /// vocabulary.txt with a word a line, encoder.json and vocab.bpe, or tokenizer.bin, into the
+  /// folder of a run; bytes need none.
   void save(const std::string& folder) const;
   static Tokenizer load(std::string_view kind, const std::string& folder);
   bool operator==(const Tokenizer& other) const;
@@ -69,13 +72,22 @@ struct TextModel {
   std::int64_t first_layer = 0, last_layer = -1;
 };
 
+/// What a file of weights says of its model: Hugging Face's GPT-2 (a folder or a file beside its
+/// config.json), llama2.c's .bin or what foci convert made of it. The weights of a run of foci say
+/// nothing: the model's name is empty then.
+struct TextWeights {
+  std::int64_t vocabulary = 0;
+  TextModel model = {};
+};
+FOCI_API TextWeights text_weights(const std::string& path);
+
 struct TextTraining {
   TextModel model = {};
   std::int64_t batch = 32;
   std::int64_t stride = 0;   ///< of the windows that are judged; 0: a window
   std::int64_t sample = 64;  ///< tokens of text where the model is judged; 0: none
   std::int64_t epochs = 10;
-  std::string weights = {};  ///< a plain checkpoint to begin with, models::load_plain
+  std::string weights = {};  ///< to begin with, as text_weights() takes them
   Place place = {};
   RunOptions run = {};  ///< steps, save_every and evaluate_every of 0 follow from the epoch
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of language models from others' files: GPT-2 as Hugging Face names it, llama2.c's models.
-// All or nothing; what a file lacks, has too much or has in another shape is named.
+// Weights of language models from others' files: GPT-2 as Hugging Face names it, llama2.c's models,
+// as they are or converted. All or nothing; what a file lacks, has too much or has in another shape
+// is named.
+#include "models/gpt2_config.hpp"
 #include "nn/views.hpp"
 
 #include <foci/error.hpp>
@@ -11,11 +13,11 @@
 #include <ATen/ops/from_blob.h>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
-
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 
 namespace foci::models {
 namespace {
@@ -92,19 +94,19 @@ class Copies {
   std::vector<std::pair<at::Tensor, at::Tensor>> all_;
 };
 
-/// Whole, or what it holds under `name`; nothing where there is no such file.
-nlohmann::json config_beside(const std::string& path) {
+/// Of the file beside the tensors; what holds where there is none.
+Gpt2Config config_beside(const std::string& path) {
   const std::string config = (std::filesystem::path(path).parent_path() / "config.json").string();
-  std::ifstream file(config);
-  if (!file) return nlohmann::json::object();
-  nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw FileError(config + ": is no JSON object");
-  return json;
+  std::ifstream file(config, std::ios::binary);
+  if (!file) return {};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_gpt2_config(text.str(), config);
 }
 
 /// Sizes are the tensors'; what they do not tell is config.json's.
 LanguageOptions gpt2_options(Gpt2File& file, const Mechanism& mechanism) {
-  const nlohmann::json config = config_beside(file.path());
+  const Gpt2Config config = config_beside(file.path());
   const View embedding = file.find("wte.weight", 2), places = file.find("wpe.weight", 2);
   LanguageOptions o;
   o.vocabulary = embedding.shape[0];
@@ -113,35 +115,80 @@ LanguageOptions gpt2_options(Gpt2File& file, const Mechanism& mechanism) {
   o.depth = 0;
   while (file.contains(fmt::format("h.{}.ln_1.weight", o.depth))) ++o.depth;
   if (o.depth > 0) o.hidden = file.find("h.0.mlp.c_fc.weight", 2).shape[1];
-  const auto number = [&](const char* name, auto otherwise) {
-    const auto found = config.find(name);
-    if (found == config.end() || found->is_null()) return otherwise;
-    if (!found->is_number())
-      throw FileError(fmt::format("{}: config.json's {} is no number", file.path(), name));
-    return found->template get<decltype(otherwise)>();
-  };
-  o.heads = number("n_head", o.dim / 64);
+  o.heads = config.heads > 0 ? config.heads : o.dim / 64;
   if (o.heads < 1 || o.dim % o.heads != 0) {
     throw FileError(fmt::format("{}: {} heads over dim {}; config.json must say n_head",
                                 file.path(), o.heads, o.dim));
   }
-  o.norm_eps = number("layer_norm_epsilon", 1e-5);
-  const auto named = config.find("activation_function");
-  std::string activation = "gelu_new";
-  if (named != config.end())
-    activation = named->is_string() ? named->get<std::string>() : named->type_name();
-  if (activation == "gelu") o.activation = Activation::gelu;
-  if (activation != "gelu" && activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
-    throw FileError(
-        fmt::format("{}: activation_function is {}; it must be gelu_new, gelu_pytorch_tanh or gelu",
-                    file.path(), activation));
-  }
+  o.norm_eps = config.norm_eps;
+  if (config.activation == "gelu") o.activation = Activation::gelu;
   o.tied = !file.own_head(embedding);
   o.mechanism = mechanism;
   return o;
 }
 
+/// A whole number that `foci convert` writes beside llama2.c's weights.
+std::int64_t number_in(const Safetensors& file, const std::string& path, const char* name) {
+  constexpr std::int64_t most = 1 << 20;
+  const auto found = file.metadata().find(name);
+  if (found == file.metadata().end()) {
+    throw FileError(
+        fmt::format("{}: does not say its {}; foci convert writes it for llama2.c's "
+                    "models, and a run's own weights go by the run",
+                    path, name));
+  }
+  std::int64_t number = 0;
+  const char* end = found->second.data() + found->second.size();
+  const auto [at, fault] = std::from_chars(found->second.data(), end, number);
+  if (fault == std::errc{} && at == end && number >= 1 && number <= most) return number;
+  throw FileError(fmt::format("{}: its metadata's {} is no number from 1 to {}", path, name, most));
+}
+
+std::int64_t extent(const Safetensors& file, const std::string& path, const char* name, int axis) {
+  const View view = file.find(name);
+  if (view && view.rank == 2) return view.shape[std::size_t(axis)];
+  throw FileError(fmt::format("{}: has no matrix {}, which a model of llama2.c has", path, name));
+}
+
+/// llama2.c's, whichever file they come from.
+LanguageOptions llama2c_options() {
+  return {.positions = Positions::rotary,
+          .pairs = Pairs::neighbours,
+          .norm = Norm::rms,
+          .activation = Activation::swiglu,
+          .biases = false};
+}
+
+Language read_converted(const std::string& path, const Mechanism& mechanism) {
+  const Safetensors file(path);
+  LanguageOptions o = llama2c_options();
+  o.vocabulary = extent(file, path, "embed.weight", 0);
+  o.dim = extent(file, path, "embed.weight", 1);
+  o.heads = number_in(file, path, "heads");
+  o.kv_heads = number_in(file, path, "kv_heads");
+  o.context = number_in(file, path, "context");
+  o.hidden = extent(file, path, "blocks.0.mlp.fc1.weight", 0);
+  o.depth = 0;
+  while (file.contains(fmt::format("blocks.{}.norm1.weight", o.depth))) ++o.depth;
+  o.tied = !file.contains("head.weight");
+  o.mechanism = mechanism;
+  if (o.depth < 1 || o.dim % o.heads != 0 || o.dim / o.heads % 2 != 0 || o.heads % o.kv_heads != 0)
+    throw FileError(
+        fmt::format("{}: {} layers of dim {} with {} heads and {} key heads; is this a "
+                    "llama2.c model?",
+                    path, o.depth, o.dim, o.heads, o.kv_heads));
+  Language model(o);
+  load_plain(*model, path);
+  return model;
+}
+
 }  // namespace
+
+Language read_language(const std::string& path, const Mechanism& mechanism) {
+  const bool folder = std::filesystem::is_directory(path);
+  const bool converted = !folder && Safetensors(path).contains("embed.weight");
+  return converted ? read_converted(path, mechanism) : read_gpt2(path, mechanism);
+}
 
 Language read_gpt2(const std::string& path, const Mechanism& mechanism) {
   const bool folder = std::filesystem::is_directory(path);
@@ -182,21 +229,17 @@ Language read_gpt2(const std::string& path, const Mechanism& mechanism) {
 }
 
 Language language_of(const data::Llama2c& file, const Mechanism& mechanism) {
-  const bool tied = !file.weights.contains("head");
-  Language model(LanguageOptions{.vocabulary = file.vocabulary,
-                                 .context = file.context,
-                                 .dim = file.dim,
-                                 .depth = file.layers,
-                                 .heads = file.heads,
-                                 .kv_heads = file.kv_heads,
-                                 .hidden = file.hidden,
-                                 .positions = Positions::rotary,
-                                 .pairs = Pairs::neighbours,
-                                 .norm = Norm::rms,
-                                 .activation = Activation::swiglu,
-                                 .biases = false,
-                                 .tied = tied,
-                                 .mechanism = mechanism});
+  LanguageOptions o = llama2c_options();
+  o.vocabulary = file.vocabulary;
+  o.context = file.context;
+  o.dim = file.dim;
+  o.depth = file.layers;
+  o.heads = file.heads;
+  o.kv_heads = file.kv_heads;
+  o.hidden = file.hidden;
+  o.tied = !file.weights.contains("head");
+  o.mechanism = mechanism;
+  Language model(o);
   const at::NoGradGuard without;
   const auto weight = [&](const char* name) { return tensor_of(file.weights.at(name)); };
   model->embed->weight.copy_(weight("embed"));
@@ -212,7 +255,7 @@ Language language_of(const data::Llama2c& file, const Mechanism& mechanism) {
     block.fc2->weight.copy_(of("down"));
   }
   model->norm->weight.copy_(weight("norm"));
-  if (!tied) model->head->weight.copy_(weight("head"));
+  if (!o.tied) model->head->weight.copy_(weight("head"));
   return model;
 }
 

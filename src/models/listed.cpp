@@ -143,6 +143,21 @@ std::vector<Listed> language_models() {
        .language =
            LanguageOptions{
                .vocabulary = 33278, .context = 256, .dim = 256, .depth = 4, .heads = 4}},
+      {.name = "stories260k",
+       .task = "text",
+       .about = "llama2.c's smallest; others of its models differ in size alone",
+       .language = LanguageOptions{.vocabulary = 512,
+                                   .context = 512,
+                                   .dim = 64,
+                                   .depth = 5,
+                                   .heads = 8,
+                                   .kv_heads = 4,
+                                   .hidden = 172,
+                                   .positions = Positions::rotary,
+                                   .pairs = Pairs::neighbours,
+                                   .norm = Norm::rms,
+                                   .activation = Activation::swiglu,
+                                   .biases = false}},
       {.name = "gpt2", .task = "text", .about = "GPT-2's smallest", .language = LanguageOptions{}},
   };
 }

@@ -21,6 +21,9 @@
 namespace foci::models {
 namespace {
 
+/// The mechanism that a run of foci had, in words: no weight.
+bool is_note(const std::string& name) { return name.ends_with(".attn.mechanism"); }
+
 bool is_head(const std::string& name) { return name.starts_with("head."); }
 
 bool is_headless(const Safetensors& file) {
@@ -99,7 +102,7 @@ void load_plain(torch::nn::Module& module, const std::string& path) {
     }
   }
   for (const std::string& name : file.names()) {
-    if (!mine.contains(name)) {
+    if (!mine.contains(name) && !is_note(name)) {
       throw InvalidArgument(
           fmt::format("{} holds {}, which a plain model of this kind does not have", path, name));
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three ways from text to tokens, and the files that keep them with a run. No torch.
+// The ways from text to tokens, and the files that keep them with a run. No torch.
 #include <foci/train_text.hpp>
 
 #include <foci/error.hpp>
+#include <foci/llama2c.hpp>
 
 #include <fmt/core.h>
 
@@ -18,6 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* word_file = "vocabulary.txt";
+constexpr const char* piece_file = "tokenizer.bin";
 
 void write(const fs::path& path, const std::string& bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -42,7 +44,7 @@ std::size_t line_before(std::string_view text, std::size_t at) {
 }  // namespace
 
 struct Tokenizer::Contents {
-  /// Of byte pairs, as they are.
+  /// As they are: of byte pairs two, of pieces the first.
   struct Files {
     std::string encoder, merges;
     bool operator==(const Files&) const = default;
@@ -50,40 +52,56 @@ struct Tokenizer::Contents {
 
   std::optional<data::WordVocabulary> words;
   std::optional<data::BytePairs> pairs;
+  std::optional<data::ScoredPieces> pieces;
   Files files;
 };
 
 Tokenizer::Tokenizer() : contents_(std::make_shared<Contents>()) {}
 
 Tokenizer::Tokenizer(const data::WordVocabulary& words)
-    : contents_(std::make_shared<Contents>(Contents{words, {}, {}})) {}
+    : contents_(std::make_shared<Contents>(Contents{words, {}, {}, {}})) {}
 
 Tokenizer Tokenizer::pairs(const std::string& folder) {
   const std::string encoder = first_in(folder, "encoder.json", "vocab.json");
   const std::string merges = first_in(folder, "vocab.bpe", "merges.txt");
   Tokenizer made;
-  made.contents_ = std::make_shared<Contents>(Contents{
-      {}, data::BytePairs(encoder, merges), {data::read_text(encoder), data::read_text(merges)}});
+  made.contents_ =
+      std::make_shared<Contents>(Contents{{},
+                                          data::BytePairs(encoder, merges),
+                                          {},
+                                          {data::read_text(encoder), data::read_text(merges)}});
+  return made;
+}
+
+Tokenizer Tokenizer::pieces(const std::string& path) {
+  const std::string bytes = data::read_text(path);
+  Tokenizer made;
+  made.contents_ = std::make_shared<Contents>(
+      Contents{{}, {}, data::ScoredPieces(std::as_bytes(std::span(bytes)), path), {bytes, {}}});
   return made;
 }
 
 std::string_view Tokenizer::kind() const {
   if (contents_->words) return "words";
+  if (contents_->pieces) return "pieces";
   return contents_->pairs ? "pairs" : "bytes";
 }
 
 std::int64_t Tokenizer::size() const {
   if (contents_->words) return contents_->words->size();
+  if (contents_->pieces) return contents_->pieces->size();
   return contents_->pairs ? contents_->pairs->size() : 256;
 }
 
 data::Tokens Tokenizer::encode(std::string_view text) const {
   if (contents_->words) return contents_->words->encode(text);
+  if (contents_->pieces) return contents_->pieces->encode(text);
   return contents_->pairs ? contents_->pairs->encode(text) : data::byte_tokens(text);
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
   if (contents_->words) return contents_->words->decode(tokens);
+  if (contents_->pieces) return contents_->pieces->decode(tokens);
   if (contents_->pairs) return contents_->pairs->decode(tokens);
   return std::string(tokens.begin(), tokens.end());
 }
@@ -94,6 +112,7 @@ void Tokenizer::save(const std::string& folder) const {
     for (const std::string& word : contents_->words->words()) lines += word + "\n";
     write(fs::path(folder) / word_file, lines);
   }
+  if (contents_->pieces) write(fs::path(folder) / piece_file, contents_->files.encoder);
   if (contents_->pairs) {
     write(fs::path(folder) / "encoder.json", contents_->files.encoder);
     write(fs::path(folder) / "vocab.bpe", contents_->files.merges);
@@ -102,6 +121,7 @@ void Tokenizer::save(const std::string& folder) const {
 
 Tokenizer Tokenizer::load(std::string_view kind, const std::string& folder) {
   if (kind == "pairs") return pairs(folder);
+  if (kind == "pieces") return pieces((fs::path(folder) / piece_file).string());
   if (kind == "bytes") return Tokenizer();
   const std::string path = (fs::path(folder) / word_file).string();
   std::istringstream lines(data::read_text(path));
