@@ -27,6 +27,7 @@ Pair read_pair(const data::ImageSet& set, std::int64_t index, const ImageFacts& 
     throw FileError(fmt::format("{}: has {} channels; the images before it have {}",
                                 set.name(index), pair.image.channels, facts.channels));
   }
+  check_sizes(set, index, pair.image, pair.mask);
   return pair;
 }
 
@@ -85,6 +86,14 @@ void cut_window(float* to, std::int64_t* classes, const Pair& pair, const ImageF
 
 }  // namespace
 
+void check_sizes(const data::ImageSet& set, std::int64_t index, const Image& image,
+                 const Image& mask) {
+  if (image.height == mask.height && image.width == mask.width) return;
+  throw FileError(
+      fmt::format("{}: has {} x {} pixels and its mask {} x {}; both must have the same",
+                  set.name(index), image.width, image.height, mask.width, mask.height));
+}
+
 void check_masks(const data::ImageSet& set, const ImageFacts& facts) {
   if (!set.has_masks()) {
     throw InvalidArgument(
@@ -137,9 +146,7 @@ std::unique_ptr<data::Loader> window_batches(const data::ImageSet& set, const Im
                           .start = {first / per_epoch, first % per_epoch}});
 }
 
-JudgedImage judged_image(const data::ImageSet& set, std::int64_t index, const ImageFacts& facts,
-                         std::int64_t shorter) {
-  Image image = set.image(index);
+JudgedImage judged_image(Image image, const ImageFacts& facts, std::int64_t shorter) {
   if (shorter > 0) image = data::resize_shorter(image, int(shorter), data::Filter::bilinear);
   JudgedImage judged{image.height, image.width, std::vector<float>(image.pixels.size())};
   data::normalize(judged.values.data(), image, facts.mean, facts.deviation);

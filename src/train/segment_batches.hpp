@@ -22,8 +22,11 @@ struct JudgedImage {
   std::int64_t height = 0, width = 0;
   std::vector<float> values;
 };
-JudgedImage judged_image(const data::ImageSet& set, std::int64_t index, const ImageFacts& facts,
-                         std::int64_t shorter);
+JudgedImage judged_image(data::Image image, const ImageFacts& facts, std::int64_t shorter);
+
+/// Throws FileError for a mask of another size than its image.
+void check_sizes(const data::ImageSet& set, std::int64_t index, const data::Image& image,
+                 const data::Image& mask);
 
 /// Throws where there are no masks or other classes.
 void check_masks(const data::ImageSet& set, const ImageFacts& facts);

@@ -187,7 +187,7 @@ TEST(Tasks, EveryFlagOfTheirOwnChangesSomething) {
       {"segments", {{"least-size", "1.5"}, {"most-size", "3"}, {"shorter", "40"}, {"stride", "5"}}},
   };
   // Tested elsewhere: decay's, files, and what images have too.
-  const std::set<std::string> elsewhere = {"rate", "content", "pairs"};
+  const std::set<std::string> elsewhere = {"rate", "content", "pairs", "pieces"};
   for (const Tiny& tiny : tasks()) {
     const std::string before = trace_of(tiny, {});
     for (const auto& flag : foci::cli::find_verb("train")->flags) {
@@ -215,8 +215,8 @@ std::string spoiled(const std::string& from, const std::string& file, const std:
   return path;
 }
 
-std::string mask_with(std::uint8_t value) {
-  foci::data::Image mask(20, 24, 1);
+std::string mask_with(std::uint8_t value, int width = 24) {
+  foci::data::Image mask(20, width, 1);
   *mask.at(3, 5) = value;
   foci::data::write_png(folder().file("mask.png"), mask);
   return read(folder().file("mask.png"));
@@ -254,6 +254,10 @@ TEST(Tasks, MistakesAreToldInOneLine) {
       {segments + Words{"--data", images()}, 2, "segments needs a mask for every image"},
       {segments + Words{"--data", spoiled(pair_folder(), "testannot/1.png", mask_with(77))}, 1,
        "1.png"},
+      {segments + Words{"--data", spoiled(pair_folder(), "trainannot/1.png", mask_with(3, 12))}, 1,
+       "train/1.png: has 24 x 20 pixels and its mask 12 x 20; both must have the same"},
+      {segments + Words{"--data", spoiled(pair_folder(), "testannot/1.png", mask_with(3, 12))}, 1,
+       "test/1.png: has 24 x 20 pixels and its mask 12 x 20; both must have the same"},
       {segments + Words{"--least-size", "3"}, 2, "sizes from 3 to 2"},
       {segments + Words{"--model", "vit_micro"}, 2, "segments needs a segmenter"},
   };
