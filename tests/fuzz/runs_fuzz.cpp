@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hostile files of runs and comparisons: Records, configurations, curves, what stages leave, plans,
-// presets, flags in metadata, results, numbers. The first byte picks the reader, for some the
-// second one the task. The files lie in memory; no model is made of what they say.
+// presets, flags in metadata, results, numbers, and the configuration beside GPT-2's weights. The
+// first byte picks the reader, for some the second one the task. The files lie in memory; no model
+// is made of what they say.
 #include "cli/compare_plan.hpp"
 #include "cli/metadata.hpp"
 #include "cli/misuse.hpp"
@@ -10,6 +11,7 @@
 #include "cli/torch/run_folder.hpp"
 #include "fuzz/held_file.hpp"
 #include "fuzz/refusals.hpp"
+#include "models/gpt2_config.hpp"
 #include "train/run_files.hpp"
 
 #include <foci/report.hpp>
@@ -141,6 +143,13 @@ void read_metadata(std::string_view text) {
   completed({.words = {}, .how = {}, .dtype = {}, .from_metadata = true}, file, "fuzz");
 }
 
+void read_gpt2(std::string_view text) {
+  const foci::models::Gpt2Config config = foci::models::parse_gpt2_config(text, "fuzz");
+  require(config.heads >= 0 && config.heads <= 1 << 20, "heads can be divided by");
+  require(config.norm_eps > 0 && config.norm_eps < 1, "an epsilon is small");
+  require(config.activation.starts_with("gelu"), "an activation is known");
+}
+
 void read(std::size_t reader, std::string_view text) {
   static HeldFile held;
   switch (reader) {
@@ -166,8 +175,11 @@ void read(std::size_t reader, std::string_view text) {
     case 9:
       foci::report::page(text, foci::report::Place::file);
       return;
-    default:
+    case 10:
       numbers_of(held.with(text));
+      return;
+    default:
+      read_gpt2(text);
   }
 }
 
@@ -177,7 +189,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   static Readers readers({"Record", "file of Records", "config.json", "metrics.jsonl",
                           "metrics.jsonl, resumed", "results of a stage", "plan of a comparison",
-                          "preset", "flags in metadata", "results.json", "numbers"});
+                          "preset", "flags in metadata", "results.json", "numbers",
+                          "GPT-2's config.json"});
   const std::size_t reader = readers.picked_by(data[0]);
   try {
     read(reader, {reinterpret_cast<const char*>(data) + 1, size - 1});
