@@ -241,6 +241,18 @@ Json gathered(const CompareRun& run, const CompareStage& stage, std::size_t befo
           {"peak_bytes", peak_bytes()}};
 }
 
+/// What work_on leaves; another file in its place is written anew.
+bool is_whole(const Json& stage) {
+  if (!stage.is_object() || !stage.value("seconds", Json()).is_number()) return false;
+  try {
+    RunFound found;
+    add_found(found, stage);
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 Words train_words(const ComparePlan& plan, const CompareSite& site, const Contender& contender,
@@ -305,7 +317,7 @@ std::size_t run_count(const ComparePlan& plan) {
 
 bool is_done(const CompareRun& run) {
   return std::all_of(run.stages.begin(), run.stages.end(),
-                     [](const CompareStage& stage) { return read_json(stage.file).is_object(); });
+                     [](const CompareStage& stage) { return is_whole(read_json(stage.file)); });
 }
 
 bool work_on(const CompareRun& run) {
@@ -313,7 +325,7 @@ bool work_on(const CompareRun& run) {
   fs::create_directories(run.folder + "/stages");
   if (!run.source.empty()) mirror(run);
   for (const CompareStage& stage : run.stages) {
-    if (read_json(stage.file).is_object()) continue;
+    if (is_whole(read_json(stage.file))) continue;
     write_whole(run.folder + "/status.json", Json({{"stage", stage.title}}).dump() + "\n");
     const auto begin = Clock::now();
     if (stage.name == "maps") {
@@ -322,7 +334,8 @@ bool work_on(const CompareRun& run) {
       write_whole(stage.file, maps.dump() + "\n");
       continue;
     }
-    const std::size_t before = records_in(run).size();
+    // Training that was done, and not noted down, adds no Records again.
+    const std::size_t before = stage.name == "train" ? 0 : records_in(run).size();
     const Verb verb = parse(stage.arguments);
     std::visit([](const auto& what) { cli::run(what); }, verb);
     Json found = gathered(run, stage, before);
@@ -341,7 +354,7 @@ RunFound found_of(const CompareRun& run) {
     const bool superseded =
         stage.name == "train" && run.stages.size() > 1 && run.stages[1].name == "eval";
     if (superseded && json.is_object()) json["records"] = Json::array();
-    if (json.is_object()) add_found(found, json);
+    if (is_whole(json)) add_found(found, json);
   }
   return found;
 }

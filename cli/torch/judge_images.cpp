@@ -17,7 +17,9 @@ namespace foci::cli {
 Judgement judge_each(const train::ImageTraining& training, const std::string& weights,
                      const train::ImageFacts& facts, const data::ImageSet& set) {
   const at::NoGradGuard without;
-  const auto model = train::open_classifier(training.model, weights, facts, training.input.place);
+  train::Place place = training.input.place;
+  place.bf16 = training.run.bf16;
+  const auto model = train::open_classifier(training.model, weights, facts, place);
   const bool cuda = training.input.place.device == "cuda";
   const std::int64_t five = std::min<std::int64_t>(5, facts.classes);
   double top5 = 0, loss = 0;

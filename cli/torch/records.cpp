@@ -3,6 +3,7 @@
 #include "cli/torch/records.hpp"
 
 #include "cli/machine.hpp"
+#include "cli/shell_words.hpp"
 
 #include <foci/data.hpp>
 #include <foci/error.hpp>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 
 namespace foci::cli {
 namespace {
@@ -37,12 +39,6 @@ std::string model_text(const Words& words) {
   return fmt::format("{}, {}, {}", words.at("model"), words.at("metric"), words.at("weighting"));
 }
 
-/// For a shell.
-std::string quoted(const std::string& word) {
-  const bool plain = word.find_first_of(" \t\"'$\\*?&;|<>()#~`!") == word.npos && !word.empty();
-  return plain ? word : "'" + word + "'";
-}
-
 std::vector<RecordFlag> flags_of(const std::string& commit, const data::Fingerprint& data) {
   std::vector<RecordFlag> flags;
   if (commit.find("dirty") != commit.npos || commit == "unknown")
@@ -61,7 +57,7 @@ std::string command_text(const std::string& verb, const Words& words) {
   for (const auto& [flag, value] : words) {
     if (flag == "json" || flag == "quiet") continue;
     text += " --" + flag;
-    if (value != "true") text += " " + quoted(value);
+    if (value != "true") text += " " + shell_quoted(value);
   }
   return text;
 }
@@ -71,13 +67,43 @@ Words changed_words(const std::string& task, const Words& words) {
   Words changed;
   for (const auto& [flag, value] : words) {
     const auto found = plain.find(flag);
-    if (found == plain.end() || found->second != value) changed[flag] = value;
+    const bool same = found != plain.end() &&
+                      (found->second == value || to_number(found->second) == to_number(value));
+    if (!same) changed[flag] = value;
   }
   return changed;
 }
 
 void keep_records(const std::string& run, const std::vector<Record>& records) try {
   append_records(run + "/records.jsonl", records);
+} catch (const FileError& fault) {
+  warn(fault.what());
+}
+
+namespace {
+
+/// "foci train".
+std::string_view verb_in(std::string_view command) {
+  return command.substr(0, command.find(' ', command.find(' ') + 1));
+}
+
+/// The same number, measured again.
+bool is_again(const Record& one, const Record& other) {
+  return one.name == other.name && verb_in(one.command) == verb_in(other.command) &&
+         one.config_sha256 == other.config_sha256 && one.data_sha256 == other.data_sha256;
+}
+
+}  // namespace
+
+void keep_new_records(const std::string& run, std::vector<Record> records) try {
+  const std::string path = run + "/records.jsonl";
+  std::error_code none;
+  if (std::filesystem::is_regular_file(path, none)) {
+    for (const Record& there : read_records(path)) {
+      std::erase_if(records, [&](const Record& record) { return is_again(record, there); });
+    }
+  }
+  if (!records.empty()) keep_records(run, records);
 } catch (const FileError& fault) {
   warn(fault.what());
 }

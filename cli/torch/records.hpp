@@ -29,6 +29,8 @@ Words changed_words(const std::string& task, const Words& words);
 
 /// Adds them to the run's records.jsonl; warns where that cannot be written.
 void keep_records(const std::string& run, const std::vector<Record>& records);
+/// Those that are not there: a run that is resumed after its end gives the same ones again.
+void keep_new_records(const std::string& run, std::vector<Record> records);
 Json json_of(const std::vector<Record>& records);
 
 }  // namespace foci::cli

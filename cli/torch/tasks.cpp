@@ -58,6 +58,7 @@ Training placed(Training training, const Asked& asked) {
   training.run.folder = asked.run;
   training.run.resume = asked.resumes;
   training.run.group = asked.group;
+  training.run.stops = asked.stops;
   return training;
 }
 
@@ -72,7 +73,8 @@ Job open_image_job(const Asked& asked) {
 }
 
 Scores judge_images(const Asked& asked, const Json& data, const std::string& weights) {
-  const train::ImageTraining training = image_training(asked.words, asked.common);
+  train::ImageTraining training = image_training(asked.words, asked.common);
+  training.input.place.bf16 = training.run.bf16;
   return train::evaluate_images(training.model, weights, facts_in(asked.run, data),
                                 images_of(data, asked.words), training.input);
 }
@@ -85,13 +87,18 @@ std::string image_text(const Scores& scores) {
                      scores.at("valid_loss"));
 }
 
-/// The tokenizer that the flags ask for; words are those of the training text, byte pairs that a
-/// run was given once are its own.
+/// The tokenizer that the flags ask for; words are those of the training text, byte pairs and
+/// pieces that a run was given once are its own.
 train::Tokenizer made_tokenizer(const Asked& asked, std::string_view text) {
   const std::string &kind = asked.words.at("tokenizer"), &pairs = asked.words.at("pairs");
-  if (asked.resumes && kind == "pairs") return train::Tokenizer::load(kind, asked.run);
+  const std::string& pieces = asked.words.at("pieces");
+  if (asked.resumes && (kind == "pairs" || kind == "pieces"))
+    return train::Tokenizer::load(kind, asked.run);
   if (kind == "words") return train::Tokenizer(data::WordVocabulary::of_text(text));
   if (kind == "bytes") return {};
+  if (kind == "pieces" && pieces.empty())
+    throw Misuse("--tokenizer pieces needs --pieces FILE", "the file is llama2.c's tokenizer.bin");
+  if (kind == "pieces") return train::Tokenizer::pieces(pieces);
   if (pairs.empty()) {
     throw Misuse("--tokenizer pairs needs --pairs FOLDER",
                  "the folder holds GPT-2's encoder.json and vocab.bpe");
@@ -163,9 +170,10 @@ Json sequence_json(const train::SequenceFacts& facts) {
 Job open_sequence_job(const Asked& asked) {
   const auto training = placed(sequence_training(asked.words, asked.common), asked);
   const std::string folder = data_folder(asked.words.at("data"));
-  if (asked.words.at("tokenizer") == "pairs")
-    throw Misuse("--tokenizer pairs is for text; sequences have words or bytes");
-  const auto facts = train::sequence_facts(folder, asked.words.at("tokenizer"));
+  const std::string& kind = asked.words.at("tokenizer");
+  if (kind == "pairs" || kind == "pieces")
+    throw Misuse(fmt::format("--tokenizer {} is for text; sequences have words or bytes", kind));
+  const auto facts = train::sequence_facts(folder, kind);
   const auto train = std::make_shared<const train::SequenceSet>(
       train::open_sequences(folder, data::Split::train, facts));
   const auto valid = std::make_shared<const train::SequenceSet>(

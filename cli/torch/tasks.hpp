@@ -24,7 +24,8 @@ struct Asked {
   Words words;
   Common common;
   bool resumes = false;
-  dist::Group* group = nullptr;  ///< of several processes
+  dist::Group* group = nullptr;      ///< of several processes
+  std::function<bool()> stops = {};  ///< RunOptions'
 };
 
 struct TaskKind {

@@ -9,6 +9,7 @@
 #include "cli/torch/records.hpp"
 #include "cli/torch/run.hpp"
 #include "cli/torch/tasks.hpp"
+#include "cli/torch/text_weights.hpp"
 
 #include <foci/dist.hpp>
 #include <foci/error.hpp>
@@ -33,8 +34,8 @@ namespace fs = std::filesystem;
 
 volatile std::sig_atomic_t told_to_stop = 0;
 
-/// SIGTERM, Ctrl-C and Slurm's SIGUSR1 wait for the end of a step; afterwards they are as they
-/// were.
+/// SIGTERM, Ctrl-C and Slurm's SIGUSR1 wait for the end of a step, of opening the data before the
+/// first; afterwards they are as they were.
 class Stoppable {
  public:
   Stoppable() {
@@ -100,7 +101,8 @@ Words words_of_run(const Train& verb, const std::string& run, bool resumes) {
     return resumed_words(config.words, verb.words);
   }
   check_empty(run);
-  return resolved_words(verb.task, verb.words);
+  const Words words = resolved_words(verb.task, verb.words);
+  return verb.task == "text" ? following_weights(words, verb.words) : words;
 }
 
 /// What rank 0 finds in the run's folder is told to all.
@@ -115,12 +117,24 @@ Asked shared(const Asked& own, dist::Group* group) {
   return asked;
 }
 
+/// A group, and what began it.
+struct Ranks {
+  dist::Group* group = nullptr;
+  dist::Standing standing = {};
+};
+
+/// torchrun has begun it again: one of its processes was lost, or others have joined.
+bool begins_again(const dist::Standing& standing, const std::string& run) {
+  return standing.restart > 0 || (!standing.job.empty() && job_of(run) == standing.job);
+}
+
 /// The words, and rank 0's hold on the folder.
-Asked ask(const Train& verb, dist::Group* group, bool restarted,
-          std::optional<train::RunLock>& lock) {
+Asked ask(const Train& verb, const Ranks& ranks, std::optional<train::RunLock>& lock) {
+  dist::Group* const group = ranks.group;
   Asked asked{.run = verb.words.at("run"), .words = {}, .common = verb.common};
   if (group == nullptr || group->rank() == 0) {
-    asked.resumes = (restarted || verb.words.count("resume") > 0) && has_config(asked.run);
+    asked.resumes = has_config(asked.run) &&
+                    (verb.words.count("resume") > 0 || begins_again(ranks.standing, asked.run));
     asked.words = words_of_run(verb, asked.run, asked.resumes);
     lock.emplace(asked.run);
     if (!asked.resumes) check_empty(asked.run);  // another process may have ended just now
@@ -150,6 +164,10 @@ int report(const Train& verb, const std::string& run, const train::Outcome& outc
   }
   if (verb.common.quiet) return 0;
   if (!outcome.finished) {
+    if (outcome.steps == 0) {
+      fmt::print("{}: stopped before its first step; --resume begins\n", run);
+      return 0;
+    }
     fmt::print("{}: stopped and saved at step {}; --resume goes on\n", run, outcome.steps);
     return 0;
   }
@@ -174,22 +192,25 @@ train::Scores judge_some(const HarmedRun& run) {
 }
 
 /// In one process, or in one of a group's, of which rank 0 alone writes and speaks.
-int train_in(const Train& verb, dist::Group* group, bool restarted) {
+int train_in(const Train& verb, const Ranks& ranks) {
+  dist::Group* const group = ranks.group;
   const TaskKind& task = task_of(verb.task);
   const bool speaks = group == nullptr || group->rank() == 0;
+  const Stoppable stoppable;
   std::optional<train::RunLock> lock;
-  const Asked asked = ask(verb, group, restarted, lock);
+  Asked asked = ask(verb, ranks, lock);
+  asked.stops = [] { return told_to_stop != 0; };
   const std::string& run = asked.run;
   const Job job = task.open(asked);
   if (asked.resumes && speaks) check_same_data(run, read_config(run).data, job.data);
   const bool shows = speaks && !verb.common.json && !verb.common.quiet;
-  const Stoppable stoppable;
   const auto told = [&](const train::Line& line) {
     if (shows) show(line, task);
     return told_to_stop == 0;
   };
   if (!asked.resumes && speaks)
-    write_config(run, {verb.task, asked.words, job.data}, machine_of(verb.common));
+    write_config(run, {verb.task, asked.words, job.data},
+                 {machine_of(verb.common), ranks.standing.job});
   const train::Outcome outcome = job.train(told);
   if (!speaks) return 0;
   std::vector<Record> records;
@@ -202,7 +223,7 @@ int train_in(const Train& verb, dist::Group* group, bool restarted) {
     records = records_of({asked.words, machine_of(verb.common),
                           command_text(launched("train " + verb.task, group), typed)},
                          scores);
-    keep_records(run, records);
+    keep_new_records(run, records);
   }
   return report(verb, run, outcome, records);
 }
@@ -211,14 +232,14 @@ int train_in(const Train& verb, dist::Group* group, bool restarted) {
 
 int run_torch(const Train& verb) {
   const auto standing = dist::standing();
-  if (!standing) return train_in(verb, nullptr, false);
+  if (!standing) return train_in(verb, {});
   dist::GroupOptions options;
   options.standing = *standing;
   options.device = verb.common.cuda ? "cuda" : "cpu";
   if (verb.words.count("patience") > 0) options.patience = to_number(verb.words.at("patience"));
   dist::Group group(options);
   try {
-    return train_in(verb, &group, standing->restart > 0);
+    return train_in(verb, {&group, *standing});
   } catch (const std::exception& fault) {
     group.fail(is_want_of_memory(fault) ? "there is not enough memory" : shown(fault.what()));
     // Threads that wait for what will not come are left behind, and nothing of theirs is freed.

@@ -44,6 +44,7 @@ FOCI_API void use_threads(int count);
 struct Place {
   int threads = 0;             ///< torch's; 0: its own choice
   std::string device = "cpu";  ///< or cuda
+  bool bf16 = false;           ///< of a model that is judged: RunOptions' of its training
 };
 
 /// Named numbers of an evaluation: "top1", "perplexity", "miou".
@@ -65,6 +66,9 @@ struct RunOptions {
   /// Several processes, each with its part of every batch; rank 0 alone has the folder. May be
   /// absent.
   dist::Group* group = nullptr;
+  /// Asked between steps and while the model is judged: true saves and ends. May be absent, and of
+  /// several processes it is not asked.
+  std::function<bool()> stops = {};
 };
 
 /// A step, once it is done. metrics.jsonl has them all.
@@ -73,7 +77,7 @@ struct Line {
   double loss = 0, rate = 0, length = 0;  ///< length: of the gradients, before it was cut
   double per_second = 0;                  ///< samples, or tokens of a text
   double left = 0;                        ///< seconds
-  std::int64_t memory = 0;                ///< resident bytes
+  std::int64_t memory = 0;                ///< resident bytes; on a GPU the most that tensors had
   Scores scores = {};                     ///< where the step was evaluated
   std::string sample = {};                ///< a text that the model made there
 };
@@ -81,7 +85,7 @@ struct Line {
 /// What came out. `steps` counts from the start of the run, `seconds` those of this process.
 struct Outcome {
   std::int64_t steps = 0;
-  bool finished = false;  ///< false: told to stop before the last step
+  bool finished = false;  ///< false: told to stop before the last step was done and judged
   double loss = 0, seconds = 0, per_second = 0;
   Scores scores = {};
 };

@@ -78,7 +78,9 @@ at::Tensor SegmenterImpl::masks(const at::Tensor& images) {
   x = decoder_norm(through(blocks, x, {.training = is_training()}));
   const at::Tensor places = unit(x.slice(1, 0, P).matmul(proj_patch));
   const at::Tensor classes = unit(x.slice(1, P).matmul(proj_classes));
-  const at::Tensor masks = mask_norm(places.matmul(classes.transpose(1, 2)));  // (B,P,classes)
+  const at::Tensor likeness = places.matmul(classes.transpose(1, 2));  // bf16 under autocast
+  const at::Tensor masks =
+      mask_norm(likeness.to(mask_norm->weight.scalar_type()));  // (B,P,classes)
   return masks.transpose(1, 2).reshape({B, options_.classes, side, side});
 }
 

@@ -2,6 +2,7 @@
 // What every task begins with: where it is worked on, and how many steps an epoch has.
 #pragma once
 
+#include "train/not_finite.hpp"
 #include "train/ranks.hpp"
 
 #include <foci/error.hpp>
@@ -38,6 +39,10 @@ inline RunOptions completed(RunOptions run, const Rounds& rounds) {
   check_batch(run, rounds.batch);
   const std::int64_t epoch = rounds.size / a_step;
   if (run.schedule.steps == 0) run.schedule.steps = rounds.epochs * epoch;
+  if (run.schedule.warmup > run.schedule.steps) {
+    throw InvalidArgument(fmt::format("--warmup {}: the run has {} steps; it must be at most those",
+                                      run.schedule.warmup, run.schedule.steps));
+  }
   if (run.save_every == 0) run.save_every = epoch;
   if (run.evaluate_every == 0) run.evaluate_every = epoch;
   return run;
@@ -48,7 +53,5 @@ template <class Number>
 void change(Number& to, Number by) {
   if (by != 0) to = by;
 }
-
-inline bool is_lost(const at::Tensor& x) { return !x.isfinite().all().item<bool>(); }
 
 }  // namespace foci::train

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of a run: written so that a kill at any moment leaves the one before whole.
+#include "train/checkpoint.hpp"
+
 #include <foci/train.hpp>
 
 #include "train/tensors.hpp"
@@ -49,15 +51,25 @@ std::optional<std::int64_t> step_of(const fs::path& folder) {
   return step;
 }
 
-/// Oldest first. One without the file that is written last is half of one.
-std::vector<std::pair<std::int64_t, fs::path>> whole_ones(const std::string& run) {
-  std::vector<std::pair<std::int64_t, fs::path>> all;
+using Checkpoints = std::vector<std::pair<std::int64_t, fs::path>>;
+
+/// Oldest first.
+Checkpoints all_of(const std::string& run) {
+  Checkpoints all;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(fs::path(run) / "checkpoints", none)) {
-    const auto step = step_of(entry.path());
-    if (step && fs::exists(entry.path() / last_written)) all.emplace_back(*step, entry.path());
+    if (const auto step = step_of(entry.path())) all.emplace_back(*step, entry.path());
   }
   std::sort(all.begin(), all.end());
+  return all;
+}
+
+/// One without the file that is written last is half of one.
+bool is_whole(const fs::path& folder) { return fs::exists(folder / last_written); }
+
+Checkpoints whole_ones(const std::string& run) {
+  Checkpoints all = all_of(run);
+  std::erase_if(all, [](const auto& one) { return !is_whole(one.second); });
   return all;
 }
 
@@ -83,8 +95,29 @@ void write_all(const fs::path& folder, const State& state) {
 
 }  // namespace
 
+std::string checkpoint_of(const std::string& run, std::int64_t step) {
+  return (fs::path(run) / "checkpoints" / fmt::format("step-{}", step)).string();
+}
+
+void clear_halves(const std::string& run) {
+  std::error_code ignored;
+  for (const auto& [step, folder] : all_of(run)) {
+    if (!is_whole(folder)) {
+      discard(folder);
+      continue;
+    }
+    std::vector<fs::path> written;
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+      const std::string name = entry.path().filename().string();
+      const bool ours = name.starts_with(".foci-") && name.ends_with(".tmp");
+      if (ours || name.ends_with(".part")) written.push_back(entry.path());
+    }
+    for (const fs::path& file : written) fs::remove(file, ignored);
+  }
+}
+
 void save_checkpoint(const std::string& run, std::int64_t step, const State& state, int keep) {
-  const fs::path folder = fs::path(run) / "checkpoints" / fmt::format("step-{}", step);
+  const fs::path folder = checkpoint_of(run, step);
   std::error_code fault;
   fs::create_directories(folder, fault);
   if (fault) throw FileError(fmt::format("{}: {}", folder.string(), fault.message()));

@@ -2,6 +2,7 @@
 // A run's classifier over pixels, and the pixels themselves.
 #include <foci/classifier.hpp>
 
+#include "train/autocast.hpp"
 #include "train/begin.hpp"
 #include "train/image_batches.hpp"
 #include "train/image_model.hpp"
@@ -58,8 +59,10 @@ std::function<at::Tensor(const at::Tensor&)> open_classifier(const ImageModel& m
     return at::tensor(values).view({-1, 1, 1}).to(device);
   };
   const at::Tensor mean = column(facts.mean), deviation = column(facts.deviation);
-  return
-      [=](const at::Tensor& images) mutable { return vit->forward((images - mean) / deviation); };
+  return [=, bf16 = place.bf16](const at::Tensor& images) mutable {
+    const Autocast narrow(bf16, device.type());
+    return vit->forward((images - mean) / deviation).to(at::kFloat);
+  };
 }
 
 Pixels pixels_of(const ImageModel& model, const ImageFacts& facts, const data::ImageSet& set,

@@ -5,6 +5,7 @@
 #include <foci/passes.hpp>
 #include <foci/train.hpp>
 
+#include "train/autocast.hpp"
 #include "train/begin.hpp"
 #include "train/image_batches.hpp"
 #include "train/image_model.hpp"
@@ -65,6 +66,7 @@ Scores judge(models::Vit& model, data::Loader* batches, at::Device device, const
   const std::int64_t five = std::min<std::int64_t>(5, model->options().classes);
   double top1 = 0, top5 = 0, loss = 0, count = 0;
   for (std::int64_t i = 0; batches != nullptr && i < batches->batches_per_epoch(); ++i) {
+    go_on_judging(run);
     const Batch batch(batches->next(), device);
     const at::Tensor logits = model->forward(batch.images);
     const at::Tensor hits =
@@ -73,29 +75,23 @@ Scores judge(models::Vit& model, data::Loader* batches, at::Device device, const
     top5 += hits.sum().item<double>();
     loss += at::cross_entropy_loss(logits, batch.targets, {}, at::Reduction::Sum).item<double>();
     count += double(batch.targets.size(0));
-    alive(run);
   }
   const auto all = summed(run, {top1, top5, loss, count});
   return {{"top1", all[0] / all[3]}, {"top5", all[1] / all[3]}, {"valid_loss", all[2] / all[3]}};
 }
 
-/// The images go through layer by layer until something is not finite.
-std::string first_lost(models::Vit& model, const at::Tensor& images) {
-  at::Tensor x = model->proj(images).flatten(2).transpose(1, 2), below;
+}  // namespace
+
+std::string lost_layer(models::Vit& model, const at::Tensor& images) {
+  at::Tensor x = model->proj(images).flatten(2).transpose(1, 2);
   if (is_lost(x)) return "patch_embed.proj";
   x = at::cat({model->cls_token.expand({x.size(0), -1, -1}), x}, 1) + model->pos_embed;
-  for (std::size_t i = 0; i < model->blocks.size(); ++i) {
-    const auto out = model->blocks[i]->forward(x, below);
-    if (is_lost(out.y)) return fmt::format("blocks.{}", i);
-    x = out.y;
-    below = out.v;
-  }
+  const std::string block = lost_block(model->blocks, x);
+  if (!block.empty()) return block;
   x = model->norm(x);
   if (is_lost(x)) return "norm";
-  return is_lost(model->head(x)) ? "head" : "";
+  return !model->head.is_empty() && is_lost(model->head(x)) ? "head" : "";
 }
-
-}  // namespace
 
 std::int64_t side_of(const ImageModel& model, const ImageFacts& facts) {
   return vit_options(model, facts).image;
@@ -134,7 +130,7 @@ Outcome train_images(const ImageTraining& training, const data::ImageSet& train,
     const auto judged = judged_batches(valid, facts, side, training.input, share_of(training.run));
     return judge(model, judged.get(), device, run_options);
   };
-  task.first_lost = [&] { return first_lost(model, last); };
+  task.first_lost = [&] { return lost_layer(model, last); };
   return run(task, run_options, told);
 }
 
@@ -146,6 +142,7 @@ Scores evaluate_images(const ImageModel& model, const std::string& weights, cons
   nn::load_weights(*vit, weights);
   vit->to(device);
   const auto judged = judged_batches(set, facts, vit->options().image, input);
+  const Autocast narrow(input.place.bf16, device.type());
   Scores scores = judge(vit, judged.get(), device, {});
   scores["count"] = double(set.size());
   return scores;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a task does with its part where several processes train: sums of judgements, signs of life.
-// One process is a group of one, without any of it.
+// One process is a group of one, without any of it; it alone can be told to stop while it judges.
 #pragma once
 
 #include <foci/dist.hpp>
@@ -19,6 +19,19 @@ inline bool is_first(const RunOptions& run) { return share_of(run).rank == 0; }
 
 inline void alive(const RunOptions& run) {
   if (run.group != nullptr) run.group->alive();
+}
+
+inline bool is_told_to_stop(const RunOptions& run) {
+  return run.group == nullptr && run.stops && run.stops();
+}
+
+/// Ends an evaluation that the run is told to leave.
+struct ToldToStop {};
+
+/// Between the pieces of an evaluation.
+inline void go_on_judging(const RunOptions& run) {
+  if (is_told_to_stop(run)) throw ToldToStop();
+  alive(run);
 }
 
 inline std::vector<double> summed(const RunOptions& run, std::vector<double> own) {

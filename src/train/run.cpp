@@ -4,6 +4,9 @@
 #include <foci/train.hpp>
 
 #include "train/autocast.hpp"
+#include "train/checkpoint.hpp"
+#include "train/memory.hpp"
+#include "train/not_finite.hpp"
 #include "train/ranks.hpp"
 #include "train/run_files.hpp"
 
@@ -17,13 +20,13 @@
 #include <ATen/ops/full.h>
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
+#include <exception>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace foci::train {
 namespace {
@@ -38,23 +41,6 @@ double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::int64_t resident_bytes() {
-  std::int64_t size = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> size >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
-}
-
-bool is_finite(const at::Tensor& tensor) { return tensor.isfinite().all().item<bool>(); }
-
-/// The first parameter that is not finite; empty when all are.
-std::string lost_parameter(const torch::nn::Module& module) {
-  const at::NoGradGuard without;
-  for (const auto& item : module.named_parameters()) {
-    if (!is_finite(item.value())) return item.key();
-  }
-  return "";
-}
-
 /// "; first not finite: the output of blocks.3": a parameter, else a layer's output.
 std::string lost_in(const Task& task) {
   const at::NoGradGuard without;
@@ -62,14 +48,6 @@ std::string lost_in(const Task& task) {
   if (!parameter.empty()) return "; first not finite: " + parameter;
   const std::string layer = task.first_lost ? task.first_lost() : "";
   return layer.empty() ? "" : "; first not finite: the output of " + layer;
-}
-
-std::string lost_gradient(const torch::nn::Module& module) {
-  for (const auto& item : module.named_parameters()) {
-    const at::Tensor& gradient = item.value().grad();
-    if (gradient.defined() && !is_finite(gradient)) return item.key();
-  }
-  return "all of them together";
 }
 
 class Run {
@@ -83,50 +61,105 @@ class Run {
     if (o.ema > 0) average_.emplace(*task.module, o.ema);
     if (writes()) {
       lock_.emplace(o.folder);
+      clear_halves(o.folder);
       if (o.resume) step_ = std::max<std::int64_t>(load_checkpoint(o.folder, state()), 0);
-      files_.open(o.folder, step_);
+      unjudged_ = files_.open(o.folder, step_);
     }
-    if (o.group == nullptr) return;
-    share_beginning();
-    gradients_.emplace(*o.group, *task.module);
+    if (o.group != nullptr) {
+      share_beginning();
+      gradients_.emplace(*o.group, *task.module);
+    }
+    if (step_ > 0) saved_ = step_;
   }
 
-  Outcome go(const Told& told) {
+  /// What is whole is saved before a fault goes on its way: resumed, the run meets it again where
+  /// it stood. Numbers that are not finite are no such fault, they come from the weights; nor is
+  /// another process that is lost, which may leave this one no time.
+  Outcome go(const Told& told) try {
     const auto begin = Clock::now();
+    Outcome outcome = steps(told);
+    outcome.seconds = since(begin);
+    return outcome;
+  } catch (const NumericalError&) {
+    throw;
+  } catch (const dist::Lost&) {
+    throw;
+  } catch (...) {
+    if (writes() && keeps_on_fault_) keep_whole_step();
+    throw;
+  }
+
+ private:
+  bool writes() const { return !o_.folder.empty() && is_first(o_); }
+
+  Outcome steps(const Told& told) {
     const std::int64_t first = step_, last = o_.schedule.steps;
     Outcome outcome;
-    if (step_ < last) task_.start_at(step_ * o_.accumulate);
     double trained = 0;  // seconds without evaluation
-    bool goes_on = true;
-    while (step_ < last && goes_on) {
+    bool goes_on = !unjudged_ || finish(*std::exchange(unjudged_, {}), outcome, told);
+    if (goes_on && step_ < last) task_.start_at(step_ * o_.accumulate);
+    while (step_ < last && goes_on && !is_told_to_stop(o_)) {
       const auto start = Clock::now();
-      Line line{.steps = last, .rate = rate_at(o_.schedule, step_)};
+      Line line{.rate = rate_at(o_.schedule, step_)};
       one_step(line);
       trained += since(start);
       line.step = ++step_;
       const double a_step = trained / double(step_ - first);
       line.per_second = double(task_.samples * o_.accumulate) / a_step;
       line.left = a_step * double(last - step_);
-      line.memory = resident_bytes();
-      if (is_time(o_.evaluate_every)) {
-        outcome.scores = line.scores = judge();
-        if (task_.sample) line.sample = task_.sample();
-      }
-      if (writes()) files_.add(line);
-      outcome.loss = line.loss;
-      outcome.per_second = line.per_second;
-      goes_on = goes_on_after(!told || told(line));
-      if (!o_.folder.empty() && (!goes_on || is_time(o_.save_every))) save();
+      line.memory = used_bytes(task_.module->parameters().at(0).device());
+      goes_on = finish(line, outcome, told);
     }
-    if (outcome.scores.empty() && step_ == last) outcome.scores = judge();
+    if (!o_.folder.empty() && step_ > 0 && saved_ != step_) save();  // told to stop just now
+    bool judged = !unjudged_;
+    if (judged && outcome.scores.empty() && step_ == last)
+      judged = comes_to_its_end([&] { outcome.scores = judge(); });
     outcome.steps = step_;
-    outcome.finished = step_ == last;
-    outcome.seconds = since(begin);
+    outcome.finished = step_ == last && judged;
     return outcome;
   }
 
- private:
-  bool writes() const { return !o_.folder.empty() && is_first(o_); }
+  /// What follows a step; whether the next one does. A step is saved before it is judged, which
+  /// takes long and may fail.
+  bool finish(Line line, Outcome& outcome, const Told& told) {
+    const bool saves = !o_.folder.empty() && is_time(o_.save_every);
+    line.steps = o_.schedule.steps;
+    bool goes_on = true;
+    if (task_.evaluate && is_time(o_.evaluate_every)) {
+      unjudged_ = line;
+      if (saves && saved_ != step_) save();
+      goes_on = comes_to_its_end([&] {
+        line.scores = judge();
+        if (task_.sample) line.sample = task_.sample();
+      });
+      if (goes_on) {
+        unjudged_.reset();
+        outcome.scores = line.scores;
+      } else {
+        line = *unjudged_;
+      }
+    }
+    if (writes()) files_.add(line);
+    outcome.loss = line.loss;
+    outcome.per_second = line.per_second;
+    goes_on = goes_on_after(!told || told(line)) && goes_on;
+    if (!o_.folder.empty() && (!goes_on || saves) && saved_ != step_) save();
+    return goes_on;
+  }
+
+  /// After a fault within a step or while it was judged; the fault's own message is the one that
+  /// counts.
+  void keep_whole_step() try {
+    const at::NoGradGuard without;
+    auto was = before_.begin();
+    for (at::Tensor& buffer : task_.module->buffers()) {
+      if (was != before_.end()) buffer.copy_(*was++);
+    }
+    if (unjudged_) files_.add(*unjudged_);
+    if (step_ > 0 && saved_ != step_ && lost_state(*task_.module).empty()) write_checkpoint();
+  } catch (const std::exception& fault) {
+    warn(fmt::format("step {} could not be saved: {}", step_, fault.what()));
+  }
 
   /// Weights, moments and average become rank 0's.
   void take_state() {
@@ -141,10 +174,12 @@ class Run {
     optimizer_.load(all);
   }
 
-  /// So does the step; rank 0 may have read all of it from a checkpoint.
+  /// So does the step, and whether it is judged; rank 0 may have read all of it from a checkpoint.
   void share_beginning() {
     take_state();
-    step_ = std::int64_t(o_.group->sum({is_first(o_) ? double(step_) : 0.0})[0]);
+    const auto all = o_.group->sum({is_first(o_) ? double(step_) : 0.0, unjudged_ ? 1.0 : 0.0});
+    step_ = std::int64_t(all[0]);
+    if (all[1] > 0 && !unjudged_) unjudged_ = Line{.step = step_};
     if (step_ == 0) return;
     o_.group->saved(step_);
     for (const auto& item : task_.module->named_modules("", true)) {
@@ -202,10 +237,19 @@ class Run {
     return task_.loss() / double(o_.accumulate);
   }
 
+  double number_in(const at::Tensor& loss) const {
+    const at::Tensor own = loss.detach();
+    return (o_.group == nullptr ? own : o_.group->fetched(own)).item<double>();
+  }
+
+  /// Buffers change in passes forward, parameters after the last one alone.
   void one_step(Line& line) {
     at::manual_seed(chance_of_step());
     task_.module->train();
     optimizer_.forget_gradients();
+    for (const at::Tensor& buffer : task_.module->buffers())
+      before_.push_back(buffer.detach().clone());
+    keeps_on_fault_ = true;
     at::Tensor length;
     for (std::int64_t part = 0; part < o_.accumulate; ++part) {
       const bool is_last = part + 1 == o_.accumulate;
@@ -215,24 +259,27 @@ class Run {
       loss.backward();
       alive(o_);
       if (is_last && !gradients_) length = optimizer_.length();
-      const double found = loss.item<double>();  // a GPU is waited for here, and only here
+      const double found = number_in(loss);  // a GPU is waited for here, and only here
       if (!std::isfinite(found)) {
         throw NumericalError(
             fmt::format("step {}: the loss is {}{}", step_ + 1, found, lost_in(task_)));
       }
       line.loss += found;
     }
+    keeps_on_fault_ = false;
     if (gradients_) {
       meet(line);
       length = optimizer_.length();
     }
     line.length = optimizer_.clip(o_.clip, length);
     if (!std::isfinite(line.length)) {
+      const std::string lost = lost_gradient(*task_.module);
       throw NumericalError(fmt::format("step {}: the gradient is not finite, first that of {}",
-                                       step_ + 1, lost_gradient(*task_.module)));
+                                       step_ + 1, lost.empty() ? "all of them together" : lost));
     }
     optimizer_.step(line.rate);
     if (average_) average_->update(*task_.module);
+    before_.clear();
   }
 
   /// Gradients and loss of all ranks, and what else they must agree on.
@@ -244,36 +291,75 @@ class Run {
     if (saved_ >= 0) o_.group->saved(saved_);  // rank 0 has come back from it
   }
 
+  /// An evaluation; false where it was told to stop before its end.
+  template <class What>
+  bool comes_to_its_end(const What& what) {
+    keeps_on_fault_ = true;
+    bool ended = true;
+    try {
+      what();
+    } catch (const ToldToStop&) {
+      ended = false;
+    }
+    keeps_on_fault_ = false;
+    return ended;
+  }
+
   Scores judge() {
     if (!task_.evaluate) return {};
+    Scores scores = evaluated();
+    if (!average_) return scores;
+    for (const auto& [name, value] : judge_average()) scores["ema_" + name] = value;
+    return scores;
+  }
+
+  /// Autocast keeps weights in bf16 for as long as it lives: not those of the average with others.
+  Scores evaluated() {
     const at::NoGradGuard without;
     const Autocast narrow(o_.bf16, device());
     task_.module->eval();
-    Scores scores = task_.evaluate();
-    if (!average_) return scores;
-    average_->exchange(*task_.module);
-    for (const auto& [name, value] : task_.evaluate()) scores["ema_" + name] = value;
-    average_->exchange(*task_.module);
+    return task_.evaluate();
+  }
+
+  /// The weights are back in their place whatever happens.
+  Scores judge_average() {
+    const auto exchange = [&] {
+      keeps_on_fault_ = false;  // halfway they are neither
+      average_->exchange(*task_.module);
+      keeps_on_fault_ = true;
+    };
+    exchange();
+    Scores scores;
+    try {
+      scores = evaluated();
+    } catch (...) {
+      exchange();
+      throw;
+    }
+    exchange();
     return scores;
   }
 
   void save() {
-    const std::string lost = lost_parameter(*task_.module);
+    const std::string lost = lost_state(*task_.module);
     if (!lost.empty()) {
       throw NumericalError(
           fmt::format("step {}: {} is not finite, so nothing was saved", step_, lost));
     }
     check_agreement();
-    if (writes()) {
-      files_.sync();  // a checkpoint never knows of a step that the files do not
-      if (o_.group != nullptr) o_.group->allow(saving_seconds);
-      save_checkpoint(o_.folder, step_, state(), o_.keep);
-      if (o_.group != nullptr) {
-        o_.group->saved(step_);
-        o_.group->allow(0);
-      }
-    }
+    if (writes()) write_checkpoint();
     saved_ = step_;
+  }
+
+  void write_checkpoint() {
+    files_.sync();  // a checkpoint never knows of a step that the files do not
+    if (unjudged_) RunFiles::put_aside(*unjudged_, checkpoint_of(o_.folder, step_));
+    if (o_.group != nullptr) o_.group->allow(saving_seconds);
+    save_checkpoint(o_.folder, step_, state(), o_.keep);
+    if (o_.group != nullptr) {
+      o_.group->saved(step_);
+      o_.group->allow(0);
+    }
   }
 
   const Task& task_;
@@ -284,6 +370,9 @@ class Run {
   std::optional<RunLock> lock_;
   RunFiles files_;
   std::int64_t step_ = 0, saved_ = -1;
+  std::optional<Line> unjudged_;    // of a step that is done, and to be judged
+  std::vector<at::Tensor> before_;  // buffers, while a step is under way
+  bool keeps_on_fault_ = false;     // the weights are those of `step_`
   bool wants_end_ = false, ends_ = false;
 };
 

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <system_error>
 #include <type_traits>
+#include <vector>
 
 namespace foci::train {
 namespace {
@@ -83,6 +84,30 @@ void replace(const fs::path& path, const std::string& bytes) {
   if (fault) throw FileError(fmt::format("{}: {}", path.string(), fault.message()));
 }
 
+constexpr std::string_view aside = "line.json";
+
+/// What was put aside with the checkpoint of a step; nothing where the step's line has scores.
+std::optional<Json> waiting(const std::string& run, std::int64_t step,
+                            const std::vector<std::string>& lines) {
+  std::ifstream in(fs::path(last_checkpoint(run)) / aside);
+  const Json json = Json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || number_in(json, "step", std::int64_t(-1)) != step) return {};
+  if (lines.empty()) return json;
+  const Json last = Json::parse(lines.back());
+  const bool has_scores =
+      number_in(last, "step", std::int64_t(0)) == step && last.size() > json.size();
+  return has_scores ? std::nullopt : std::optional(json);
+}
+
+Line line_of(const Json& json) {
+  return {.step = number_in(json, "step", std::int64_t(0)),
+          .loss = number_in(json, "loss", 0.0),
+          .rate = number_in(json, "rate", 0.0),
+          .length = number_in(json, "length", 0.0),
+          .per_second = number_in(json, "per_second", 0.0),
+          .memory = number_in(json, "memory", std::int64_t(0))};
+}
+
 }  // namespace
 
 Growing::Growing(const std::string& path) { open(path); }
@@ -110,11 +135,14 @@ void Growing::sync() {
   if (file_ >= 0 && ::fsync(file_) != 0 && errno != EINVAL) refuse(path_);
 }
 
-void RunFiles::open(const std::string& folder, std::int64_t step) {
+std::optional<Line> RunFiles::open(const std::string& folder, std::int64_t step) {
   const fs::path metrics = fs::path(folder) / "metrics.jsonl";
   const fs::path events = fs::path(folder) / "events.out.tfevents.foci";
   std::string text, records = first_event(now());
-  for (const std::string& line : lines_until(metrics, step)) {
+  std::vector<std::string> lines = lines_until(metrics, step);
+  const std::optional<Json> unjudged = waiting(folder, step, lines);
+  if (unjudged) lines = lines_until(metrics, step - 1);
+  for (const std::string& line : lines) {
     text += line + "\n";
     records += event_in(Json::parse(line));
   }
@@ -122,6 +150,16 @@ void RunFiles::open(const std::string& folder, std::int64_t step) {
   replace(events, records);
   metrics_.open(metrics.string());
   events_.open(events.string());
+  return unjudged ? std::optional(line_of(*unjudged)) : std::nullopt;
+}
+
+void RunFiles::put_aside(const Line& line, const std::string& checkpoint) {
+  std::error_code fault;
+  fs::create_directories(checkpoint, fault);
+  if (fault) throw FileError(fmt::format("{}: {}", checkpoint, fault.message()));
+  const fs::path path = fs::path(checkpoint) / aside;
+  replace(path, json_of(line).dump() + "\n");
+  Growing(path.string()).sync();
 }
 
 void RunFiles::add(const Line& line) {

@@ -5,12 +5,15 @@
 #include <foci/train.hpp>
 #include <foci/train_segments.hpp>
 
+#include "train/autocast.hpp"
 #include "train/begin.hpp"
+#include "train/image_model.hpp"
 #include "train/segment_batches.hpp"
 #include "train/tensors.hpp"
 
 #include <foci/error.hpp>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/from_blob.h>
@@ -67,12 +70,13 @@ Scores judge(models::Segmenter& model, const data::ImageSet& set, const ImageFac
   models::Confusion seen(facts.classes);
   const Range own = share_of(how.run).of(set.size());
   for (std::int64_t i = own.first; i < own.end; ++i) {
-    JudgedImage image = judged_image(set, i, facts, how.shorter);
-    data::Image mask = set.mask(i);
+    go_on_judging(how.run);
+    data::Image whole = set.image(i), mask = set.mask(i);
+    check_sizes(set, i, whole, mask);
+    JudgedImage image = judged_image(std::move(whole), facts, how.shorter);
     const at::Tensor labels =
         at::from_blob(mask.pixels.data(), {mask.height, mask.width}, at::kByte);
     seen.add(labels, guessed(model, image, mask, how, device));
-    alive(how.run);
   }
   if (how.run.group != nullptr) {
     const at::Tensor all = seen.counts().to(how.run.group->device());
@@ -82,6 +86,25 @@ Scores judge(models::Segmenter& model, const data::ImageSet& set, const ImageFac
   return {{"miou", seen.mean_iou()},
           {"pixel_accuracy", seen.pixel_accuracy()},
           {"mean_accuracy", seen.mean_accuracy()}};
+}
+
+/// The windows go through layer by layer until something is not finite.
+std::string first_lost(models::Segmenter& model, const at::Tensor& images) {
+  const std::string encoder = lost_layer(model->encoder, images);
+  if (!encoder.empty()) return "encoder." + encoder;
+  const at::Tensor patches = model->encoder->tokens(images).slice(1, 1);
+  at::Tensor x = model->proj_dec(patches);
+  if (is_lost(x)) return "decoder.proj_dec";
+  x = at::cat({x, model->cls_emb.expand({x.size(0), -1, -1})}, 1);
+  const std::string block = lost_block(model->blocks, x);
+  if (!block.empty()) return "decoder." + block;
+  x = model->decoder_norm(x);
+  if (is_lost(x)) return "decoder.decoder_norm";
+  if (is_lost(x.slice(1, 0, patches.size(1)).matmul(model->proj_patch)))
+    return "decoder.proj_patch";
+  if (is_lost(x.slice(1, patches.size(1)).matmul(model->proj_classes)))
+    return "decoder.proj_classes";
+  return is_lost(model->masks(images)) ? "decoder.mask_norm" : "";
 }
 
 /// Of the whole batch.
@@ -126,9 +149,7 @@ Outcome train_segments(const SegmentTraining& training, const data::ImageSet& tr
     return loss_as(at::Reduction::Sum) / counted_pixels(run_options, targets);
   };
   task.evaluate = [&] { return judge(model, valid, facts, training, device); };
-  task.first_lost = [&]() -> std::string {
-    return is_lost(model->encoder->tokens(last)) ? "encoder" : "decoder";
-  };
+  task.first_lost = [&] { return first_lost(model, last); };
   return run(task, run_options, told);
 }
 
@@ -139,6 +160,7 @@ Scores evaluate_segments(const SegmentTraining& training, const std::string& wei
   models::Segmenter model(options_of(training.model, facts));
   nn::load_weights(*model, weights);
   model->to(device);
+  const Autocast narrow(training.run.bf16, device.type());
   Scores scores = judge(model, set, facts, training, device);
   scores["count"] = double(set.size());
   return scores;
@@ -191,7 +213,7 @@ Passes passes_of(const SegmentTraining& training, const std::string& weights,
     const at::NoGradGuard without;
     std::vector<at::Tensor> windows;
     for (const std::int64_t sample : which) {
-      JudgedImage image = judged_image(set, sample, facts, training.shorter);
+      JudgedImage image = judged_image(set.image(sample), facts, training.shorter);
       const at::Tensor values =
           at::from_blob(image.values.data(), {facts.channels, image.height, image.width});
       const std::int64_t height = std::max(image.height, size), width = std::max(image.width, size);

@@ -5,6 +5,7 @@
 #include <foci/train.hpp>
 #include <foci/train_sequences.hpp>
 
+#include "train/autocast.hpp"
 #include "train/begin.hpp"
 
 #include <foci/error.hpp>
@@ -92,13 +93,13 @@ Scores judge(models::Sequence& model, const SequenceSet& set, std::int64_t batch
   std::iota(all.begin(), all.end(), 0);
   double right = 0, loss = 0;
   for (std::int64_t first = own.first; first < own.end; first += batch) {
+    go_on_judging(run);
     const auto some =
         std::span(all).subspan(std::size_t(first), std::size_t(std::min(batch, own.end - first)));
     const Padded made = padded(set, some, model->options(), device);
     const at::Tensor logits = model->forward(made.x, made.lengths);
     right += logits.argmax(1).eq(made.labels).sum().item<double>();
     loss += at::cross_entropy_loss(logits, made.labels, {}, at::Reduction::Sum).item<double>();
-    alive(run);
   }
   const auto sums = summed(run, {right, loss});
   return {{"accuracy", sums[0] / double(size)}, {"valid_loss", sums[1] / double(size)}};
@@ -106,15 +107,11 @@ Scores judge(models::Sequence& model, const SequenceSet& set, std::int64_t batch
 
 /// The batch goes through layer by layer until something is not finite; padding is seen here.
 std::string first_lost(models::Sequence& model, const Padded& batch) {
-  at::Tensor x = model->tokens ? model->tokens(batch.x) : model->steps(batch.x), below;
+  at::Tensor x = model->tokens ? model->tokens(batch.x) : model->steps(batch.x);
   if (is_lost(x)) return "embed";
   x = x + model->pos_embed.slice(1, 0, x.size(1));
-  for (std::size_t i = 0; i < model->blocks.size(); ++i) {
-    const auto out = model->blocks[i]->forward(x, below);
-    if (is_lost(out.y)) return fmt::format("blocks.{}", i);
-    x = out.y;
-    below = out.v;
-  }
+  const std::string block = lost_block(model->blocks, x);
+  if (!block.empty()) return block;
   return is_lost(model->norm(x)) ? "norm" : "head";
 }
 
@@ -163,6 +160,7 @@ Scores evaluate_sequences(const SequenceTraining& training, const std::string& w
   models::Sequence model(options_of(training.model, facts));
   nn::load_weights(*model, weights);
   model->to(device);
+  const Autocast narrow(training.run.bf16, device.type());
   Scores scores = judge(model, set, training.batch, device, {});
   scores["count"] = double(set.samples.size());
   return scores;

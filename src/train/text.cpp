@@ -6,7 +6,9 @@
 #include <foci/train.hpp>
 #include <foci/train_text.hpp>
 
+#include "train/autocast.hpp"
 #include "train/begin.hpp"
+#include "train/text_weights.hpp"
 
 #include <foci/error.hpp>
 #include <foci/loader.hpp>
@@ -98,7 +100,7 @@ class Windows {
 Scores judge(models::Language& model, const TokenText& text, std::int64_t stride,
              const RunOptions& run) {
   const std::int64_t window = model->options().context;
-  models::PerplexityPart part{share_of(run), [&] { alive(run); }};
+  models::PerplexityPart part{share_of(run), [&] { go_on_judging(run); }};
   models::Perplexity found = models::perplexity(model, text.tokens, window,
                                                 stride == 0 ? window : stride, text.left_out, part);
   found.loss = summed(run, {found.loss})[0];
@@ -119,7 +121,7 @@ std::string sample_of(models::Language& model, const Tokenizer& tokenizer, const
   const data::Tokens prompt = tokens;
   models::generate(model, prompt, sampling, [&](std::int32_t token) {
     tokens.push_back(token);
-    alive(how.run);
+    go_on_judging(how.run);
     return true;
   });
   return tokenizer.decode(tokens);
@@ -143,7 +145,7 @@ Outcome train_text(const TextTraining& training, const Tokenizer& tokenizer, con
   const at::Device device = device_of(training.place);
   at::manual_seed(training.run.seed);
   models::Language model(options);
-  if (!training.weights.empty()) models::load_plain(*model, training.weights);
+  if (!training.weights.empty()) load_text_weights(model, training.weights);
   model->to(device);
   at::Tensor last;  // tokens, for whoever asks where they went wrong
   Task task;
@@ -170,6 +172,7 @@ Scores evaluate_text(const TextTraining& training, const std::string& weights,
   const at::Device device = device_of(training.place);
   models::Language model = open_language(training.model, tokenizer.size(), weights);
   model->to(device);
+  const Autocast narrow(training.run.bf16, device.type());
   Scores scores = judge(model, text, training.stride, {});
   scores["count"] = double(text.tokens.size() - 1);
   return scores;
