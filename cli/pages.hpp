@@ -41,5 +41,7 @@ std::vector<std::string> tasks_with(std::string_view flag);
 bool belongs(std::string_view flag, std::string_view task);
 /// What holds without the flag: the task's own word, or the page's.
 std::string_view standard_of(const Flag& flag, std::string_view task);
+/// Throws Misuse for a number of a run's flag, which check_value knows as one, that makes no sense.
+void check_range(std::string_view flag, const std::string& text);
 
 }  // namespace foci::cli

@@ -39,9 +39,11 @@ Train train_of(const Called& called) {
                  "for instance foci train images --data data/fashion-mnist --run runs/a");
   }
   for (const auto& [flag, text] : called.words) {
-    if (belongs(flag, called.word)) continue;
-    throw Misuse(fmt::format("train {} has no --{}; it is for {}", called.word, flag,
-                             listed(tasks_with(flag))));
+    if (!belongs(flag, called.word)) {
+      throw Misuse(fmt::format("train {} has no --{}; it is for {}", called.word, flag,
+                               listed(tasks_with(flag))));
+    }
+    check_range(flag, text);
   }
   if (called.word != "text" && text_or(called.words, "weighting", "") == "decay") {
     throw Misuse(

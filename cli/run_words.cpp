@@ -81,6 +81,7 @@ Words words_in(const std::string& task, const Json& flags, const std::string& pa
     const std::string word = value.is_string() ? value.get<std::string>() : value.dump();
     try {
       check_value(*flag, word);
+      check_range(name, word);
     } catch (const Misuse& fault) {
       throw FileError(fmt::format("{}: {}", shown(path), fault.what()));
     }

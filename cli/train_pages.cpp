@@ -2,9 +2,15 @@
 // The pages of training. The defaults of a run are the ones that stand here: run_words.cpp reads
 // them.
 #include "cli/corruption_words.hpp"
+#include "cli/misuse.hpp"
 #include "cli/pages.hpp"
+#include "cli/suggest.hpp"
+
+#include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -48,10 +54,13 @@ Flags data_flags() {
       {"data", "FILE", "required", data_group,
        "a folder, for text a file too, or the name of a set in data/"},
       {"split", "train|valid|test", "test", data_group, "what the model is evaluated on"},
-      {"tokenizer", "words|pairs|bytes", "words", data_group,
-       "what a token is: a word of the training text, GPT-2's byte pairs, a byte"},
+      {"tokenizer", "words|pairs|pieces|bytes", "words", data_group,
+       "what a token is: a word of the training text, one of GPT-2's byte pairs, of llama2.c's "
+       "pieces, a byte; of text with --weights: theirs"},
       {"pairs", "FILE", "", data_group,
        "the folder of --tokenizer pairs, with encoder.json and vocab.bpe"},
+      {"pieces", "FILE", "", data_group,
+       "the file of --tokenizer pieces, llama2.c's tokenizer.bin"},
   };
 }
 
@@ -59,7 +68,8 @@ Flags model_flags() {
   return {
       {"model", "KEY", "the task's smallest", model_group, "one that `foci models` lists"},
       {"weights", "FILE", "", model_group,
-       "begin with the weights of a plain model, as timm has them, whatever the metric"},
+       "begin with the weights of a plain model, whatever the metric: as timm has them; of text "
+       "GPT-2's or llama2.c's, whose shape and tokenizer hold where no flag says otherwise"},
       {"image", "COUNT", "0", model_group,
        "pixels a side; 0: the model's, for vit_micro the data's"},
       {"patch", "COUNT", "0", model_group, "pixels a side of a patch; 0: the model's"},
@@ -93,6 +103,8 @@ Flags change_flags() {
       {"mixup", "NUMBER", "0", change_group, "alpha of mixup; 0: without it"},
       {"cutmix", "NUMBER", "0", change_group, "alpha of cutmix; 0: without it"},
       {"label-smoothing", "NUMBER", "0.1", change_group, "share of a label that all classes get"},
+      {"repeats", "COUNT", "1", change_group,
+       "so often an image is in a batch, changed anew each time; an epoch takes as many fewer"},
       {"crop-share", "NUMBER", "1", change_group, "evaluated is the middle of an image, this much"},
       {"least-size", "NUMBER", "0.5", change_group, "segments: image and mask become so large ..."},
       {"most-size", "NUMBER", "2", change_group, "... up to so large before a window is cut"},
@@ -146,11 +158,51 @@ Flags run_flags() {
       {"keep", "COUNT", "2", run_group, "checkpoints that stay"},
       {"workers", "COUNT", "1", run_group, "threads that make batches ahead"},
       {"patience", "NUMBER", "40", run_group,
-       "of several processes: seconds without progress after which one is given up"},
+       "of several processes: seconds without progress after which one is given up; ten times that "
+       "before the first step"},
   };
 }
 
 using Tasks = std::set<std::string_view>;
+
+/// Where numbers may lie: between two, each with it or without; nothing above is infinity.
+struct Range {
+  char from = '[';
+  double least = 0, most = 1;
+  char to = ']';
+
+  bool holds(double x) const {
+    return (from == '[' ? x >= least : x > least) && (to == ']' ? x <= most : x < most);
+  }
+  std::string text() const {
+    if (std::isfinite(most)) return fmt::format("lie in {}{:g}, {:g}{}", from, least, most, to);
+    return from == '[' ? fmt::format("be {:g} or more", least)
+                       : fmt::format("be above {:g}", least);
+  }
+};
+
+struct Ranged {
+  Range range;
+  std::vector<std::string_view> flags;
+};
+
+const std::vector<Ranged>& ranges() {
+  constexpr double endless = std::numeric_limits<double>::infinity();
+  static const std::vector<Ranged> all = {
+      {{'[', 0, 1, ')'},
+       {"ema", "beta1", "beta2", "momentum", "running-momentum", "label-smoothing", "drop-path",
+        "dropout", "head-dropout"}},
+      {{'[', 0, 1, ']'}, {"flip", "erasing"}},
+      {{'(', 0, 1, ']'}, {"area", "crop-share"}},
+      {{'[', 0, 10, ']'}, {"magnitude"}},
+      {{'[', 0, endless, ')'},
+       {"learning-rate", "last-rate", "first-rate", "weight-decay", "power", "clip", "mixup",
+        "cutmix", "jitter", "mlp-ratio"}},
+      {{'[', 1, endless, ')'}, {"repeats"}},
+      {{'(', 0, endless, ')'}, {"epsilon", "least-size", "most-size"}},
+  };
+  return all;
+}
 
 /// The tasks of flags that not all have.
 const std::map<std::string_view, Tasks>& owners() {
@@ -160,8 +212,8 @@ const std::map<std::string_view, Tasks>& owners() {
     for (const char* flag : {"least-size", "most-size", "shorter"}) tasks[flag] = {"segments"};
     for (const char* flag : {"image", "patch", "flip", "workers", "judge-count"})
       tasks[flag] = {"images", "segments"};
-    for (const char* flag :
-         {"pairs", "head-dropout", "context", "positions", "kv-heads", "sample", "rate", "content"})
+    for (const char* flag : {"pairs", "pieces", "head-dropout", "context", "positions", "kv-heads",
+                             "sample", "rate", "content"})
       tasks[flag] = {"text"};
     for (const char* flag : {"tokenizer", "dropout"}) tasks[flag] = {"text", "sequences"};
     tasks["length"] = {"sequences"};
@@ -200,6 +252,14 @@ std::string_view standard_of(const Flag& flag, std::string_view task) {
   return found == own.end() ? flag.standard : found->second;
 }
 
+void check_range(std::string_view flag, const std::string& text) {
+  for (const auto& [range, flags] : ranges()) {
+    if (std::find(flags.begin(), flags.end(), flag) == flags.end()) continue;
+    if (!range.holds(to_number(text)))
+      throw Misuse(fmt::format("--{} {}: it must {}", flag, shown(text), range.text()));
+  }
+}
+
 VerbPage train_page() {
   return {
       "train",
@@ -225,7 +285,7 @@ VerbPage train_page() {
        "SIGTERM and Ctrl-C save and end with status 0. After any end --resume continues the curve "
        "of losses bit for bit, on a processor and with as many threads. A loss that is not finite "
        "ends the run with status 1, names the step and the first layer that is not, and leaves "
-       "the last checkpoint."}};
+       "the last checkpoint; a corrupt file ends it likewise, and the last whole step is saved."}};
 }
 
 VerbPage eval_page() {
