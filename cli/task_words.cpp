@@ -61,7 +61,8 @@ train::Augmentation augmentation_of(const Words& words) {
           .jitter = number(words, "jitter"),
           .mixup = number(words, "mixup"),
           .cutmix = number(words, "cutmix"),
-          .smoothing = number(words, "label-smoothing")};
+          .smoothing = number(words, "label-smoothing"),
+          .repeats = count(words, "repeats")};
 }
 
 train::Schedule schedule_of(const Words& words) {

@@ -44,6 +44,7 @@ struct Augmentation {
   double magnitude = 9, erasing = 0.25, jitter = 0;  ///< deit
   double mixup = 0, cutmix = 0;                      ///< 0: not
   double smoothing = 0.1;                            ///< of labels
+  std::int64_t repeats = 1;  ///< of an image in a batch, each changed by itself
 };
 
 /// How an image becomes numbers, and where they are worked on.

@@ -36,6 +36,8 @@ struct FOCI_API LoaderOptions {
   Order order = Order::shuffled;
   Last last = Last::dropped;
   Position start = {};
+  /// So often a sample stands side by side; an epoch has as many as without, of fewer samples.
+  std::int64_t repeats = 1;
 };
 
 class FOCI_API Loader {

@@ -71,9 +71,11 @@ std::vector<std::int64_t> Loader::Work::samples_of(std::int64_t number) {
     order = kept;
     orders.erase(orders.begin(), orders.lower_bound(given / per_epoch));
   }
-  const auto first = order->begin() + batch * options.batch;
-  const auto end = order->begin() + std::min(samples, (batch + 1) * options.batch);
-  return {first, end};
+  std::vector<std::int64_t> some;
+  const std::int64_t end = std::min(samples, (batch + 1) * options.batch);
+  for (std::int64_t i = batch * options.batch; i < end; ++i)
+    some.push_back((*order)[std::size_t(i / options.repeats)]);
+  return some;
 }
 
 void Loader::Work::run() {
@@ -110,6 +112,7 @@ Loader::Loader(std::int64_t samples, Fill fill, const LoaderOptions& options) {
   need(options.batch >= 1, fmt::format("batch {}; it needs at least 1", options.batch));
   need(options.threads >= 1 && options.threads <= 1024,
        fmt::format("{} loader threads; it needs 1 to 1024", options.threads));
+  need(options.repeats >= 1, fmt::format("repeats {}; it needs at least 1", options.repeats));
   need(options.ahead >= 1, fmt::format("ahead {}; it needs at least 1", options.ahead));
   need(options.last == Last::kept || samples >= options.batch,
        fmt::format("{} samples do not fill a batch of {}, and the last one is dropped", samples,

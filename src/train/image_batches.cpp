@@ -156,7 +156,8 @@ std::unique_ptr<data::Loader> training_batches(const data::ImageSet& set, const 
     std::vector<int> labels;
     for (const std::int64_t row : rows) {
       const std::int64_t sample = batch.samples[std::size_t(row)];
-      Random random(seed, epoch, std::uint64_t(sample));
+      const std::int64_t place = batch.position.batch * std::int64_t(batch.samples.size()) + row;
+      Random random(seed, epoch + (std::uint64_t(place % a.repeats) << 32), std::uint64_t(sample));
       float* to = images.data<float>() + std::int64_t(labels.size()) * size;
       prepare(to, checked_image(set, sample, facts), plan, a, random);
       labels.push_back(set.label(sample));
@@ -175,7 +176,8 @@ std::unique_ptr<data::Loader> training_batches(const data::ImageSet& set, const 
                           .threads = training.input.workers,
                           .ahead = 2 * training.input.workers + 2,
                           .seed = seed,
-                          .start = {first / per_epoch, first % per_epoch}});
+                          .start = {first / per_epoch, first % per_epoch},
+                          .repeats = a.repeats});
 }
 
 std::unique_ptr<data::Loader> judged_batches(const data::ImageSet& set, const ImageFacts& facts,

@@ -62,6 +62,18 @@ TEST(Loader, AnEpochHasEverySampleOnce) {
   EXPECT_EQ(epoch_order(4, 0, 3, Order::as_it_is), (std::vector<std::int64_t>{0, 1, 2, 3}));
 }
 
+TEST(Loader, RepeatsStandSideBySide) {
+  Loader loader(10, fill, {.batch = 4, .seed = 3, .repeats = 3});
+  EXPECT_EQ(loader.batches_per_epoch(), 2);
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    const auto order = epoch_order(10, 3, epoch, Order::shuffled);
+    for (std::size_t place = 0; place < 8;) {
+      for (const std::int64_t sample : loader.next().samples)
+        EXPECT_EQ(sample, order[place++ / 3]) << place;
+    }
+  }
+}
+
 TEST(Loader, GoesOnWhereItWasStored) {
   LoaderOptions options{.batch = 3, .seed = 9};
   Loader first(10, fill, options);
@@ -105,6 +117,7 @@ TEST(Loader, BadOptionsAreRefused) {
   EXPECT_EQ(fault(5, {.batch = 0}), "batch 0; it needs at least 1");
   EXPECT_EQ(fault(5, {.threads = 0}), "0 loader threads; it needs 1 to 1024");
   EXPECT_EQ(fault(5, {.ahead = 0}), "ahead 0; it needs at least 1");
+  EXPECT_EQ(fault(5, {.repeats = 0}), "repeats 0; it needs at least 1");
   EXPECT_EQ(fault(5, {.batch = 6}),
             "5 samples do not fill a batch of 6, and the last one is dropped");
   EXPECT_EQ(fault(5, {.batch = 2, .start = {1, 3}}), "start at batch 3 of epoch 1; an epoch has 2");

@@ -153,6 +153,7 @@ std::map<std::string, Change> changes() {
   for (const char* flag : {"warmup", "seed", "shift", "depth", "mlp-ratio"})
     all[flag] = {{}, {"--" + std::string(flag), "1"}};
   all["judge-count"] = {{}, {"--judge-count", "7"}};
+  all["repeats"] = {{}, {"--repeats", "3"}};
   for (const char* flag : {"image", "batch"}) all[flag] = {{}, {"--" + std::string(flag), "14"}};
   for (const char* flag : {"dim", "heads", "patch"})
     all[flag] = {{}, {"--" + std::string(flag), "4"}};
