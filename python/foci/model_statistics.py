@@ -61,6 +61,10 @@ class LayerStatistics(NamedTuple):
     tokens: Dict[str, Optional[Value]]
     """as they leave the block: cosine, high_low, residual, dirichlet, dirichlet_relative,
     effective_rank, effective_rank_squares, stable_rank, participation"""
+    metric_samples: int = 0
+    """that the metric's numbers are of: of full metrics the closely measured ones"""
+    metric_error: Optional[Dict[str, float]] = None
+    """standard errors over samples of those that are means: without least, most and drift"""
 
 
 class ModelStatistics(NamedTuple):
@@ -116,7 +120,8 @@ class _Layer:
         self.numbers = {name: _Samples() for name in (*ROWS, *WHOLE)}
         self.by_head = [{name: _Samples() for name in ROWS} for _ in range(self.heads)]
         self.tokens = {name: _Samples() for name in TOKENS}
-        self.health: List[Tuple[int, Dict[str, float]]] = []
+        self.health: Dict[str, _Samples] = {}
+        self.least, self.most = math.inf, -math.inf
         self.typical: Optional[Tensor] = None
         self.counted = 0
 
@@ -127,11 +132,18 @@ class _Layer:
         finite = x.isfinite()
         self.numbers[name].add(mean_over(x, finite).tolist())
 
-    def add_metric(self, m: Tensor, full: bool) -> None:
-        n = m.size(0)
-        self.health.append((n, _tokens.health(m, full)))
+    def add_metric(self, m: Tensor, full: bool, times: int) -> None:
+        """`times`: samples that have this one metric in common."""
+        for one in m.split(1):
+            for name, number in _tokens.health(one, full).items():
+                if name == "least":
+                    self.least = min(self.least, number)
+                elif name == "most":
+                    self.most = max(self.most, number)
+                else:
+                    self.health.setdefault(name, _Samples()).add([number] * times)
         last = m[:, :, -1] if not full or m.dim() == 5 else m
-        mean = last.detach().double().mean(0)
+        mean, n = last.detach().double().mean(0), m.size(0) * times
         self.counted += n
         before = self.typical
         self.typical = mean if before is None else before + (mean - before) * (n / self.counted)
@@ -139,17 +151,19 @@ class _Layer:
     def metric(self, below: Optional[Tensor]) -> Optional[Dict[str, float]]:
         if not self.health:
             return None
-        found = {}
-        for name in self.health[0][1]:
-            total = sum(n * numbers[name] for n, numbers in self.health)
-            found[name] = total / self.counted
-        found["least"] = min(numbers["least"] for _, numbers in self.health)
-        found["most"] = max(numbers["most"] for _, numbers in self.health)
+        found = {"least": self.least, "most": self.most}
+        for name, samples in self.health.items():
+            value = samples.value()
+            found[name] = math.nan if value is None else value.mean
         found["drift"] = 0.0
         if below is not None and self.typical is not None and below.shape == self.typical.shape:
             size = float(below.norm())
             found["drift"] = float((self.typical - below).norm()) / size if size > 0 else 0.0
         return found
+
+    def metric_error(self) -> Optional[Dict[str, float]]:
+        values = {name: samples.value() for name, samples in self.health.items()}
+        return {name: x.error for name, x in values.items() if x is not None} or None
 
 
 class _Meter:
@@ -213,11 +227,11 @@ class _Meter:
         if used is None:
             return
         full = is_full(layer.words)
-        n = min(used.size(0), max(0, self.closely - self.samples)) if full else used.size(0)
-        some = used[:n]
+        shared = used.size(0) == 1 and layer.words["metric"] != "key-covariance"
+        some = used[: max(0, self.closely - self.samples)] if full and not shared else used
         some = some[some.flatten(1).isfinite().all(1)]
         if some.size(0) > 0:
-            layer.add_metric(some, full)
+            layer.add_metric(some, full, call.q.size(0) if shared else 1)
 
     def _closely(self, layer: _Layer, call: _watch.Seen, rows: Tensor) -> None:
         N, M = call.q.size(2), call.k.size(2)
@@ -284,6 +298,8 @@ class _Meter:
                     heads,
                     one.metric(below),
                     {name: samples.value() for name, samples in one.tokens.items()},
+                    one.counted,
+                    one.metric_error(),
                 )
             )
             below = one.typical if one.typical is not None else below

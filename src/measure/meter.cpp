@@ -20,6 +20,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <variant>
 
 namespace foci::measure {
 namespace {
@@ -114,7 +115,8 @@ void Meter::Sums::rows(LayerSums& to, const nn::Seen& call) const {
 void Meter::Sums::metric(LayerSums& to, const nn::Seen& call) const {
   const at::Tensor used = metric_of(call);
   if (!used.defined()) return;
-  const bool full = is_full(call.how.metric), shared = used.size(0) == 1;
+  const bool full = is_full(call.how.metric);
+  const bool shared = used.size(0) == 1 && !std::holds_alternative<KeyCovariance>(call.how.metric);
   // Eigenvalues cost too much for every sample.
   const std::int64_t some = full && !shared ? std::min(closely, used.size(0)) : used.size(0);
   if (some == 0) return;

@@ -215,6 +215,9 @@ TEST(Measure, AMetricHasItsOwnSamplesAndErrors) {
   EXPECT_TRUE(std::isnan(layer.metric_error->most));
   EXPECT_NEAR(layer.metric->most, measure::health(P.narrow(0, 0, 4), Extent::full).most, 1e-9);
   EXPECT_TRUE(torch::allclose(layer.metric->typical, P.narrow(0, 0, 4).to(torch::kDouble).mean(0)));
+  measure::Meter single({.closely = 4});
+  for (int i = 0; i < 6; ++i) single.add([&] { stack.pass(i, 1); });
+  EXPECT_EQ(single.report().layers[1].metric_samples, 4);
   stack.how = options_of({{"metric", "random"}});
   measure::Meter drawn({.closely = 4});
   for (int i = 0; i < 6; i += 3) drawn.add([&] { stack.pass(i, 3); });

@@ -159,6 +159,21 @@ def test_nothing_to_divide_by():
         assert all(math.isfinite(number) for number in layer.metric.values())
 
 
+def test_a_metric_has_its_own_samples_and_errors():
+    model, x = Stack(metric="key-covariance"), tokens()
+    for parts in ([x], [x[:2], x[2:]], list(x.split(1))):
+        layer = foci.measure_model(model, over=parts, closely=3).layers[1]
+        assert layer.metric_samples == 3
+        P = heard(model, x)[1].statistics[7][:3]
+        each = torch.tensor([_tokens.health(one, True)["anisotropy"] for one in P.split(1)])
+        assert layer.metric["anisotropy"] == pytest.approx(float(each.mean()), rel=1e-5)
+        error = float(each.std()) / 3**0.5
+        assert layer.metric_error["anisotropy"] == pytest.approx(error, rel=1e-3)
+        assert "most" not in layer.metric_error and "drift" not in layer.metric_error
+    drawn = foci.measure_model(Stack(metric="random"), x, closely=3).layers[1]
+    assert drawn.metric_samples == 5
+
+
 def test_what_is_not_finite_is_left_out():
     model, x = Stack(), tokens()
     broken = torch.cat([x, torch.full((1, 7, 12), float("nan"))])
