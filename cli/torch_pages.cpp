@@ -24,7 +24,8 @@ Flags attack_flags() {
        "the largest change, several with commas: under linf in 1/255, else a length in pixels "
        "that go from 0 to 1"},
       {"goal", "KEY", "any other class", attack_group,
-       "the class it is to become: second, least or random, or its number"},
+       "the class it is to become: second, least or random, or its number; images of it already "
+       "are not counted"},
       {"iterations", "COUNT", "0, each attack's own", attack_group, "steps with a gradient"},
       {"queries", "COUNT", "0, 5000", attack_group, "of square"},
       {"restarts", "COUNT", "0, each attack's own", attack_group, "of pgd, apgd, fab and square"},
@@ -47,7 +48,8 @@ Flags subject_flags() {
        "adaptive: a run whose gradients are tried too"},
       {"batch", "COUNT", "250", running_group, "images at once"},
       {"check", "COUNT", "100", running_group,
-       "images that small experiments look for reasons to doubt with; 0: none"},
+       "images that small experiments look for reasons to doubt with; 0: none, and only reasons "
+       "that cost nothing are given"},
       {"sheet", "COUNT", "8", output_group, "images on the contact sheet"},
       {"out", "FILE", "RUN/attack", output_group,
        "the folder of the results; one that holds the same attack goes on"},
@@ -86,10 +88,11 @@ VerbPage generate_page() {
                       "llama2.c's tokenizer.bin, or a folder with GPT-2's files"}},
                     common_flags()}),
           "MODEL",
-          "llama2.c's .bin, a folder with GPT-2's model.safetensors, or a run of foci train text",
-          {"Beside a .bin its tokenizer is tokenizer.bin or tokN.bin, N the vocabulary; a folder "
-           "holds encoder.json and vocab.bpe, or vocab.json and merges.txt. --seed draws another "
-           "text when the temperature is above 0."}};
+          "llama2.c's .bin or what foci convert made of it, a folder with GPT-2's "
+          "model.safetensors, or a run of foci train text",
+          {"Beside llama2.c's model its tokenizer is tokenizer.bin or tokN.bin, N the vocabulary; "
+           "GPT-2's folder holds encoder.json and vocab.bpe, or vocab.json and merges.txt. --seed "
+           "draws another text when the temperature is above 0."}};
 }
 
 VerbPage attack_page() {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/models/gpt2.safetensors, to which foci's GPT-2 is held, against Hugging Face's own model."""
+"""tests/models/gpt2.safetensors, to which foci holds its GPT-2, against Hugging Face's model."""
 import os
 import sys
 
