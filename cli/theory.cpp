@@ -159,6 +159,8 @@ int run(const Theory& verb) {
   Json result{{"form", kind}, {"concentration", S}, {"effective_fraction", S * S}};
   result["simulated"] = simulated ? Json(simulated->concentration) : Json();
   result["standard_error"] = simulated ? Json(simulated->standard_error) : Json();
+  const std::string doubt = simulated ? doubt_of(*simulated, S, draws) : "";
+  if (!doubt.empty()) result["doubt"] = doubt;
   if (finite) result["effective_keys"] = finite->effective;
   const auto* ellipsoid = std::get_if<theory::Ellipsoid>(&form);
   if (is_matched(words)) result["temperature"] = ellipsoid->temperature;
@@ -179,7 +181,6 @@ int run(const Theory& verb) {
   if (simulated) {
     fmt::print("simulated          {:.6g} ± {:.2g}\n", simulated->concentration,
                simulated->standard_error);
-    const std::string doubt = doubt_of(*simulated, S, draws);
     if (!doubt.empty() && !verb.common.quiet) fmt::print("{}\n", doubt);
   }
   if (finite && !finite->doubt.empty() && !verb.common.quiet) fmt::print("{}\n", finite->doubt);

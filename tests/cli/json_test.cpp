@@ -172,6 +172,10 @@ TEST(Json, Theory) {
                                     "standard_error", "effective_keys"}));
   EXPECT_NEAR(drawn.at("simulated").get<double>(), drawn.at("concentration").get<double>(),
               4 * drawn.at("standard_error").get<double>());
+  EXPECT_TRUE(json_of({"theory", "--gamma", "3", "--simulate", "5"})
+                  .at("doubt")
+                  .get<std::string>()
+                  .starts_with("the error of 5 keys is"));
   const std::string picture = folder().file("curve.svg");
   const auto curves = json_of({"theory", "--weighting", "identity", "--curve", picture});
   EXPECT_EQ(curves.at("curves").size(), 5u);
