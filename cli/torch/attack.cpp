@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// foci attack: every arm at every size of the ball, the worst case, flags, and the Records of it.
+// foci attack: every arm at every size of the ball, the worst case, and what is said of it.
 #include "cli/machine.hpp"
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/torch/attack_folder.hpp"
-#include "cli/torch/records.hpp"
+#include "cli/torch/attack_records.hpp"
+#include "cli/torch/attack_stop.hpp"
 #include "cli/torch/run.hpp"
 
 #include <foci/data.hpp>
@@ -13,6 +14,7 @@
 #include <foci/random.hpp>
 
 #include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -21,19 +23,33 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <optional>
 
 namespace foci::cli {
 namespace {
 
 using attack::Outcome;
 
-double share_of(const at::Tensor& flags) { return flags.to(at::kFloat).mean().item<double>(); }
+/// The class but the image's own whose logit times `sign` is the largest.
+at::Tensor other_class(const Attacked& subject, std::int64_t batch, double sign) {
+  const at::NoGradGuard without;
+  std::vector<at::Tensor> parts;
+  for (std::int64_t i = 0; i < subject.labels.size(0); i += batch) {
+    const at::Tensor own = subject.labels.slice(0, i, i + batch).unsqueeze(1);
+    const at::Tensor z = subject.model(subject.images.slice(0, i, i + batch)) * sign;
+    parts.push_back(z.scatter(1, own, -std::numeric_limits<float>::infinity()).argmax(1));
+  }
+  return at::cat(parts);
+}
 
 /// The class each image is to become.
 at::Tensor goals_of(const std::string& word, const Attacked& subject, std::uint64_t seed,
                     std::int64_t batch) {
-  const auto& [images, labels, samples] = subject.pixels;
+  if (word == "second") return other_class(subject, batch, 1);
+  if (word == "least") return other_class(subject, batch, -1);
+  const at::Tensor& labels = subject.pixels.labels;
   if (word == "random") {
     at::Tensor goals = at::empty(labels.sizes(), at::kLong);
     for (std::int64_t i = 0; i < labels.size(0); ++i) {
@@ -41,17 +57,7 @@ at::Tensor goals_of(const std::string& word, const Attacked& subject, std::uint6
       goals[i] = (labels[i].item<std::int64_t>() + 1 + random.below(subject.classes - 1)) %
                  subject.classes;
     }
-    return goals.to(labels.device());
-  }
-  if (word == "second" || word == "least") {
-    const at::NoGradGuard without;
-    std::vector<at::Tensor> parts;
-    for (std::int64_t i = 0; i < images.size(0); i += batch) {
-      const at::Tensor z = subject.model(images.slice(0, i, i + batch));
-      parts.push_back(word == "least" ? z.argmin(1)
-                                      : std::get<1>(z.topk(2, 1)).select(1, 1).contiguous());
-    }
-    return at::cat(parts);
+    return goals.to(subject.labels.device());
   }
   const bool digits = !word.empty() && word.find_first_not_of("0123456789") == word.npos;
   if (!digits || word.size() > 9 || to_count(word) >= subject.classes) {
@@ -59,10 +65,24 @@ at::Tensor goals_of(const std::string& word, const Attacked& subject, std::uint6
         fmt::format("--goal '{}' is no class; the model has {}", shown(word), subject.classes),
         "second, least, random, or a number that counts from 0");
   }
-  return at::full_like(labels, to_count(word));
+  return at::full_like(subject.labels, to_count(word));
 }
 
-/// What identifies an attack: flags that may change its results, and the weights.
+/// Takes away the images that are of their goal's class and gives how many those were.
+std::int64_t leave_out_reached(Attacked& subject, at::Tensor& goals) {
+  const at::Tensor keep = goals.ne(subject.labels).nonzero().squeeze(1);
+  const std::int64_t before = goals.size(0), reached = before - keep.size(0);
+  if (reached == before)
+    throw Misuse(fmt::format("all {} images are of the class that --goal names", before));
+  if (reached == 0) return 0;
+  const at::Tensor here = keep.to(at::kCPU);
+  for (at::Tensor* t : {&subject.images, &subject.labels, &goals}) *t = t->index_select(0, keep);
+  train::Pixels& p = subject.pixels;
+  for (at::Tensor* t : {&p.images, &p.labels, &p.samples}) *t = t->index_select(0, here);
+  return reached;
+}
+
+/// What identifies an attack: flags that may change its results, the weights and the data.
 Json told_json(const Attack& verb, const Attacked& subject) {
   Json flags = Json::object();
   for (const auto& [flag, value] : verb.words) {
@@ -70,10 +90,14 @@ Json told_json(const Attack& verb, const Attacked& subject) {
                                                     "sheet", "check", "out"};
     if (std::find(beside.begin(), beside.end(), flag) == beside.end()) flags[flag] = value;
   }
-  return {{"run", verb.run},
-          {"flags", flags},
-          {"weights_sha256", data::fingerprint_of(subject.weights).sha256},
-          {"images", subject.pixels.images.size(0)}};
+  Json told{{"run", verb.run},
+            {"flags", flags},
+            {"weights_sha256", data::fingerprint_of(subject.weights).sha256},
+            {"data_sha256", data::fingerprint_of(data_path(subject.words.at("data"))).sha256},
+            {"images", subject.pixels.images.size(0)}};
+  if (!subject.plain_weights.empty())
+    told["plain_weights_sha256"] = data::fingerprint_of(subject.plain_weights).sha256;
+  return told;
 }
 
 /// Over all arms; an image that fooled one of them is judged again by the run's own model.
@@ -84,9 +108,11 @@ void take_worst(Judged& j, const Attacked& subject, const attack::Options& optio
     const at::Tensor hit = arm.by.ge(0).logical_and(j.robust).nonzero().squeeze(1);
     if (hit.size(0) == 0) continue;
     const at::Tensor images = arm.images.index_select(0, hit);
-    const at::Tensor right = attack::correct(
-        subject.model, images, subject.pixels.labels.index_select(0, hit), options.batch);
-    const at::Tensor holds = right.logical_not().nonzero().squeeze(1);
+    const at::Device device = subject.labels.device();
+    const at::Tensor labels = subject.labels.index_select(0, hit.to(device));
+    const at::Tensor right =
+        attack::correct(subject.model, images.to(device), labels, options.batch);
+    const at::Tensor holds = right.logical_not().to(at::kCPU).nonzero().squeeze(1);
     const at::Tensor where = hit.index_select(0, holds);
     j.robust.index_fill_(0, where, false);
     j.images.index_copy_(0, where, images.index_select(0, holds));
@@ -116,7 +142,7 @@ std::vector<Judged> judge_all(const AttackPlan& plan, const Attacked& subject,
       };
       const Outcome* known = e == 0 ? nullptr : &all[e - 1].arms[a];
       all[e].arms.push_back(attack::run(
-          arm.model, subject.pixels.images, subject.pixels.labels, arm.attacks, options,
+          arm.model, subject.images, subject.labels, arm.attacks, options,
           folder.journal(fmt::format("{}{}", arm.name.empty() ? "own" : arm.name, e), heard),
           known));
       done += std::int64_t(arm.attacks.size());
@@ -127,103 +153,15 @@ std::vector<Judged> judge_all(const AttackPlan& plan, const Attacked& subject,
   return all;
 }
 
-std::vector<RecordFlag> doubts_of(const AttackPlan& plan, const Attacked& subject,
-                                  const std::vector<Judged>& judged) {
-  std::vector<RecordFlag> flags;
-  if (plan.check > 0) {
-    attack::Options options = plan.options;
-    options.eps = judged[0].reach.eps;
-    flags = attack::doubts(subject.arms[0].model, subject.pixels.images, subject.pixels.labels,
-                           options, plan.check);
-  }
-  const bool aims = std::any_of(plan.attacks.begin(), plan.attacks.end(), [](const auto& attack) {
-    return attack::name_of(attack).ends_with("-t");
-  });
-  if (aims && subject.classes < 10) {
-    flags.push_back({"few-classes",
-                     fmt::format("{} classes: apgd-t and fab-t have {} targets rather than 9",
-                                 subject.classes, subject.classes - 1),
-                     "nothing; it is less than AutoAttack's usual"});
-  }
-  return flags;
-}
-
-/// Shares by name: "robust linf 8/255", "robust linf 8/255 through", "robust linf 8/255 apgd-ce".
-train::Scores scores_of(const Attacked& subject, const std::vector<Judged>& judged) {
-  train::Scores scores{{"clean", share_of(judged[0].arms[0].clean)},
-                       {"count", double(subject.pixels.labels.size(0))}};
-  for (const Judged& j : judged) {
-    const std::string name = "robust " + j.reach.text;
-    scores[name] = j.accuracy;
-    for (std::size_t a = 0; a < j.arms.size(); ++a) {
-      const Arm& arm = subject.arms[a];
-      const std::string own = name + (arm.name.empty() ? "" : " " + arm.name);
-      scores[own] = arm.name.empty() ? j.accuracy : share_of(j.arms[a].robust);
-      for (std::size_t i = 0; i < arm.attacks.size(); ++i)
-        scores[fmt::format("{} {}. {}", own, i + 1, attack::name_of(arm.attacks[i]))] =
-            j.arms[a].accuracies[i];
-    }
-  }
-  return scores;
-}
-
-/// Shares with their error, and the flags that belong to each.
-std::vector<Record> attack_records(const Measurement& what, const AttackPlan& plan,
-                                   const Attacked& subject, const std::vector<Judged>& judged) {
-  const std::vector<RecordFlag> common = doubts_of(plan, subject, judged);
-  std::vector<Record> records = records_of(what, scores_of(subject, judged));
-  for (Record& record : records) {
-    record.unit = "share";
-    record.spread = std::sqrt(record.value * (1 - record.value) / double(record.n));
-    record.seed = plan.options.seed;
-    if (record.name == "clean") continue;
-    record.flags.insert(record.flags.end(), common.begin(), common.end());
-    for (const Judged& j : judged) {
-      const std::string name = "robust " + j.reach.text;
-      if (record.name != name && !record.name.starts_with(name + " ")) continue;
-      for (std::size_t a = 0; a < j.arms.size(); ++a) {
-        for (const RecordFlag& flag : attack::doubts(j.arms[a], subject.arms[a].attacks)) {
-          const auto known = std::find(record.flags.begin(), record.flags.end(), flag);
-          if (known == record.flags.end()) record.flags.push_back(flag);
-        }
-      }
-    }
-  }
-  return records;
-}
-
-Json curve_json(const Attacked& subject, const std::vector<Judged>& judged) {
-  Json points = Json::array();
-  for (const Judged& j : judged) {
-    Json point{{"eps", j.reach.eps}, {"text", j.reach.text}, {"robust", j.accuracy}};
-    for (std::size_t a = 0; a < j.arms.size(); ++a) {
-      Json after = Json::object();
-      for (std::size_t i = 0; i < j.arms[a].accuracies.size(); ++i)
-        after[fmt::format("{}. {}", i + 1, attack::name_of(subject.arms[a].attacks[i]))] =
-            j.arms[a].accuracies[i];
-      point["after"][subject.arms[a].name.empty() ? "own" : subject.arms[a].name] = after;
-    }
-    points.push_back(point);
-  }
-  return {{"clean", share_of(judged[0].arms[0].clean)}, {"curve", points}};
-}
-
-/// All flags of the Records, each once.
-std::vector<RecordFlag> all_flags(const std::vector<Record>& records) {
-  std::vector<RecordFlag> flags;
-  for (const Record& record : records) {
-    for (const RecordFlag& flag : record.flags) {
-      if (std::find(flags.begin(), flags.end(), flag) == flags.end()) flags.push_back(flag);
-    }
-  }
-  return flags;
-}
-
 void print_table(const Attacked& subject, const std::vector<Judged>& judged) {
   std::vector<std::string> head = {"eps", "robust"};
   for (const Arm& arm : subject.arms) {
     for (const attack::Attack& attack : arm.attacks)
       head.push_back((arm.name.empty() ? "" : arm.name + " ") + attack::name_of(attack));
+  }
+  const bool several = subject.arms.size() > 1;
+  for (const Arm& arm : subject.arms) {
+    if (several) head.push_back("by " + arm.name + " alone");
   }
   const auto percent = [](double share) { return fmt::format("{:.2f} %", 100 * share); };
   Table table(head);
@@ -233,9 +171,72 @@ void print_table(const Attacked& subject, const std::vector<Judged>& judged) {
     for (const Outcome& arm : j.arms) {
       for (const double share : arm.accuracies) row.push_back(percent(share));
     }
+    for (const std::int64_t count : fooled_alone(j)) {
+      if (several) row.push_back(std::to_string(count));
+    }
     table.add(row);
   }
   table.print();
+}
+
+/// A call, and what it came to.
+struct AttackCall {
+  const Attack& verb;
+  const AttackPlan& plan;
+  const Attacked& subject;
+  std::string out;
+  std::int64_t left_out = 0;  ///< images of the class that is the goal
+};
+
+void print_result(const AttackCall& of, const std::vector<Judged>& judged,
+                  const std::vector<Record>& records) {
+  Json list = Json::array();
+  for (const RecordFlag& flag : all_flags(records))
+    list.push_back({{"name", flag.name}, {"means", flag.means}, {"do", flag.remedy}});
+  Json result = curve_json(of.subject, judged);
+  result.update({{"run", of.verb.run},
+                 {"out", of.out},
+                 {"suite", of.plan.suite},
+                 {"count", of.subject.pixels.labels.size(0)},
+                 {"of_the_goal", of.left_out},
+                 {"checked", of.plan.check},
+                 {"checked_at", telling(judged).reach.text},
+                 {"flags", list},
+                 {"records", json_of(records)}});
+  print_json(result);
+}
+
+void print_words(const AttackCall& of, const std::vector<Judged>& judged,
+                 const std::vector<Record>& records) {
+  for (const RecordFlag& flag : all_flags(records))
+    fmt::print("doubt: {}: {}; {}\n", flag.name, flag.means, flag.remedy);
+  if (of.plan.check > 0) {
+    fmt::print("doubts were looked for with up to {} images at {}\n", of.plan.check,
+               telling(judged).reach.text);
+  }
+  if (of.left_out > 0) {
+    fmt::print("{} more images are of the class that is the goal and were not counted\n",
+               of.left_out);
+  }
+  fmt::print("{} images; results in {}\n", of.subject.pixels.labels.size(0), of.out);
+}
+
+/// The judging itself, which goes on where it was stopped and says where that is.
+std::vector<Judged> judged_by(const AttackFolder& folder, const AttackCall& of) {
+  const Common& common = of.verb.common;
+  const bool shows = !common.json && !common.quiet;
+  const std::string journal = folder.path() + "/journal";
+  if (shows && folder.batches() > 0) {
+    fmt::print(stderr, "{} batch{} done before {} taken from {}\n", folder.batches(),
+               folder.batches() == 1 ? "" : "es", folder.batches() == 1 ? "is" : "are", journal);
+    std::fflush(stderr);  // before hours of silence
+  }
+  std::optional<LastWord> last_word;
+  if (!common.quiet) {
+    last_word.emplace("foci: stopped; what was found stands in " + journal +
+                      ", and the same command goes on from there");
+  }
+  return judge_all(of.plan, of.subject, folder, shows ? Show::progress : Show::nothing);
 }
 
 }  // namespace
@@ -247,44 +248,25 @@ int run_torch(const Attack& verb) {
   const auto own = verb.words.find("out");
   const AttackFolder folder(own == verb.words.end() ? verb.run + "/attack" : own->second,
                             told_json(verb, subject));
-  if (verb.common.cuda) {
-    subject.pixels.images = subject.pixels.images.to(at::kCUDA);
-    subject.pixels.labels = subject.pixels.labels.to(at::kCUDA);
-  }
   at::manual_seed(verb.common.seed);
-  if (verb.words.count("goal") > 0) {
-    plan.options.goals =
-        goals_of(verb.words.at("goal"), subject, verb.common.seed, plan.options.batch);
+  AttackCall of{verb, plan, subject, folder.path()};
+  if (const auto goal = verb.words.find("goal"); goal != verb.words.end()) {
+    plan.options.goals = goals_of(goal->second, subject, verb.common.seed, plan.options.batch);
+    of.left_out = leave_out_reached(subject, plan.options.goals);
   }
-  const bool shows = !verb.common.json && !verb.common.quiet;
-  const auto judged = judge_all(plan, subject, folder, shows ? Show::progress : Show::nothing);
-  const Json curve = curve_json(subject, judged);
-  folder.write(subject, judged, curve, plan.sheet);
+  const std::vector<Judged> judged = judged_by(folder, of);
   const std::string machine = verb.common.cuda ? gpu_machine_text() : machine_text();
   const auto records =
-      attack_records({config.words, machine, command_text("attack " + verb.run, verb.words)}, plan,
+      attack_records({subject.words, machine, command_text("attack " + verb.run, verb.words)}, plan,
                      subject, judged);
-  keep_records(verb.run, records);
-  const auto flags = all_flags(records);
+  keep_records(verb.run, records);  // whatever becomes of files and pictures
+  folder.write(subject, judged, curve_json(subject, judged), plan.sheet);
   if (verb.common.json) {
-    Json list = Json::array();
-    for (const RecordFlag& flag : flags)
-      list.push_back({{"name", flag.name}, {"means", flag.means}, {"do", flag.remedy}});
-    Json result = curve;
-    result.update({{"run", verb.run},
-                   {"out", folder.path()},
-                   {"suite", plan.suite},
-                   {"count", subject.pixels.labels.size(0)},
-                   {"flags", list},
-                   {"records", json_of(records)}});
-    print_json(result);
+    print_result(of, judged, records);
     return 0;
   }
   print_table(subject, judged);
-  if (verb.common.quiet) return 0;
-  for (const RecordFlag& flag : flags)
-    fmt::print("doubt: {}: {}; {}\n", flag.name, flag.means, flag.remedy);
-  fmt::print("{} images; results in {}\n", subject.pixels.labels.size(0), folder.path());
+  if (!verb.common.quiet) print_words(of, judged, records);
   return 0;
 }
 

@@ -134,9 +134,13 @@ AttackFolder::AttackFolder(std::string path, const Json& told) : path_(std::move
   if (!fs::exists(file)) write_whole(file, told.dump(2) + "\n");
   std::ifstream stream(file);
   const Json before = Json::parse(stream, nullptr, false);
-  if (before == told) return;
-  throw Misuse(fmt::format("{} holds another attack, or one on other weights", shown(path_)),
-               "--out names another folder; without it, remove this one");
+  if (before != told) {
+    throw Misuse(
+        fmt::format("{} holds another attack, or one on other weights or data", shown(path_)),
+        "--out names another folder; without it, remove this one");
+  }
+  for (const auto& entry : fs::directory_iterator(path_ + "/journal", fault))
+    batches_ += entry.path().extension() == ".safetensors" ? 1 : 0;
 }
 
 attack::Journal AttackFolder::journal(const std::string& name,

@@ -13,7 +13,7 @@ namespace foci::cli {
 struct Judged {
   Reach reach;
   std::vector<attack::Outcome> arms;  ///< as Attacked has them
-  at::Tensor robust, images;          ///< (N) bool, (N,C,H,W): the worst case over the arms
+  at::Tensor robust, images;          ///< (N) bool, (N,C,H,W): the worst case; on the processor
   double accuracy = 0;
 };
 
@@ -28,9 +28,12 @@ class AttackFolder {
   void write(const Attacked& subject, const std::vector<Judged>& judged, const Json& curve,
              std::int64_t rows) const;
   const std::string& path() const { return path_; }
+  /// That an earlier call did.
+  std::int64_t batches() const { return batches_; }
 
  private:
   std::string path_;
+  std::int64_t batches_ = 0;
 };
 
 /// Shares by eps as a picture: one line for each arm and the worst of them.

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 namespace foci::cli {
@@ -44,7 +45,7 @@ std::vector<std::string> parts_of(const std::string& text) {
 std::optional<double> number_in(std::string_view text) {
   double value = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (fault != std::errc() || end != text.data() + text.size()) return {};
+  if (fault != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return {};
   return value;
 }
 
@@ -61,6 +62,28 @@ Reach reach_of(const std::string& word, Norm norm, const std::string& norm_text)
   if (norm == Norm::linf && slash == word.npos)
     return {*above / 255, fmt::format("{} {}/255", norm_text, word)};
   return {*above / *below, fmt::format("{} {}", norm_text, word)};
+}
+
+/// Flags that only some attacks hear, by the attack.
+bool has_restarts(const attack::Attack& attack) {
+  return std::holds_alternative<attack::Pgd>(attack) ||
+         std::holds_alternative<attack::Apgd>(attack) ||
+         std::holds_alternative<attack::Fab>(attack) ||
+         std::holds_alternative<attack::Square>(attack);
+}
+bool has_targets(const attack::Attack& attack) { return attack::name_of(attack).ends_with("-t"); }
+
+/// Refuses what would change nothing.
+void check_heard(const Words& words, const std::vector<attack::Attack>& attacks) {
+  const auto refuse = [&](const char* flag, const auto& hears, const std::string& who) {
+    if (number_or(words, flag, 0) == 0 || std::any_of(attacks.begin(), attacks.end(), hears))
+      return;
+    throw Misuse(fmt::format("--{} changes nothing here: it is for {}", flag, who));
+  };
+  refuse("restarts", has_restarts, "pgd, mpgd, apgd-ce, apgd-dlr, apgd-t, fab, fab-t and square");
+  refuse("targets", has_targets, "apgd-t and fab-t");
+  if (words.count("goal") > 0 && number_or(words, "targets", 0) > 0)
+    throw Misuse("--goal and --targets: with a goal there is one target");
 }
 
 /// What the flags change of an attack.
@@ -134,8 +157,7 @@ attack::Model plain_model(const Attack& verb, const RunConfig& config, const Wor
     throw FileError(fmt::format("{}: is no run of images with {} channels and {} classes",
                                 shown(other->second), own.channels, own.classes));
   }
-  return open_model(plain.words, verb.common, plain, other->second,
-                    weights_of(other->second, false), false);
+  return open_model(plain.words, verb.common, plain, other->second, subject.plain_weights, false);
 }
 
 std::vector<Arm> arms_of(const Attack& verb, const RunConfig& config, const Words& words,
@@ -180,10 +202,14 @@ AttackPlan attack_plan(const Words& words, const Common& common) {
     throw Misuse("--suite adaptive has the metric's gradient both ways; leave --metric-grad out");
   for (const std::string& word : parts_of(word_or(words, "eps", "8")))
     plan.reaches.push_back(reach_of(word, plan.options.norm, norm));
-  std::sort(plan.reaches.begin(), plan.reaches.end(),
-            [](const Reach& a, const Reach& b) { return a.eps < b.eps; });
+  std::stable_sort(plan.reaches.begin(), plan.reaches.end(),
+                   [](const Reach& a, const Reach& b) { return a.eps < b.eps; });
+  plan.reaches.erase(std::unique(plan.reaches.begin(), plan.reaches.end(),
+                                 [](const Reach& a, const Reach& b) { return a.eps == b.eps; }),
+                     plan.reaches.end());
   const attack::Suite suite = suite_in(words, plan.options.norm);
   plan.attacks = suite.attacks;
+  check_heard(words, plan.attacks);
   const Changes changes{number_or(words, "iterations", 0), number_or(words, "queries", 0),
                         number_or(words, "restarts", 0), number_or(words, "targets", 0)};
   for (attack::Attack& attack : plan.attacks) std::visit(changes, attack);
@@ -203,9 +229,13 @@ Attacked open_attacked(const Attack& verb, const RunConfig& config, const Attack
   }
   if (verb.words.count("metric-grad") > 0) words["metric-grad"] = verb.words.at("metric-grad");
   const train::ImageFacts facts = facts_in(verb.run, config.data);
-  Attacked subject{.weights = weights_of(verb.run, verb.words.count("ema") > 0),
+  Attacked subject{.words = words,
+                   .weights = weights_of(verb.run, verb.words.count("ema") > 0),
+                   .plain_weights = {},
                    .model = {},
                    .pixels = {},
+                   .images = {},
+                   .labels = {},
                    .arms = {},
                    .classes = facts.classes};
   const std::int64_t targets = number_or(verb.words, "targets", 0);
@@ -217,6 +247,11 @@ Attacked open_attacked(const Attack& verb, const RunConfig& config, const Attack
   const train::ImageTraining training = image_training(words, verb.common);
   const data::ImageSet set = images_of(config.data, words);
   subject.pixels = train::pixels_of(training.model, facts, set, training.input, plan.count);
+  const at::Device device = verb.common.cuda ? at::kCUDA : at::kCPU;
+  subject.images = subject.pixels.images.to(device);
+  subject.labels = subject.pixels.labels.to(device);
+  if (verb.words.count("plain") > 0)
+    subject.plain_weights = weights_of(verb.words.at("plain"), false);
   subject.arms = arms_of(verb, config, words, plan, subject);
   return subject;
 }

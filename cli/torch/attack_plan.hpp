@@ -38,9 +38,12 @@ AttackPlan attack_plan(const Words& words, const Common& common);
 
 /// The run that is attacked.
 struct Attacked {
-  std::string weights;  ///< file
+  Words words;                ///< of the run, with those that say otherwise here
+  std::string weights;        ///< file
+  std::string plain_weights;  ///< of the run that --plain names
   attack::Model model;
-  train::Pixels pixels;
+  train::Pixels pixels;       ///< on the processor
+  at::Tensor images, labels;  ///< the same where the model is
   std::vector<Arm> arms;
   std::int64_t classes = 0;
 };

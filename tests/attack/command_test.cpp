@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 namespace {
@@ -88,7 +89,11 @@ TEST(AttackCommand, TheAdaptiveSuiteTakesTheWorstOfAll) {
     const auto& after = point.at("after").at(arm);
     EXPECT_EQ(after.size(), arm == std::string("plain") ? 2u : 4u);
     for (const auto& [name, share] : after.items()) EXPECT_LE(worst, share.get<double>()) << name;
+    EXPECT_GE(point.at("fooled_alone").at(arm).get<int>(), 0);
   }
+  const Ran table = call(attack("adaptive-table", Words(how.begin(), how.end() - 1)));
+  for (const char* arm : {"detached", "through", "plain"})
+    EXPECT_NE(table.out.find(std::string("by ") + arm + " alone"), std::string::npos);
   const std::string plain = folder().file("plain-run");
   ASSERT_EQ(call(tiny(plain) + Words{"--metric", "dot"}).status, 0);
   EXPECT_EQ(call(attack("adaptive-plain", how + Words{"--plain", plain})).status, 0);
@@ -121,7 +126,110 @@ TEST(AttackCommand, AKillCostsNothing) {
   EXPECT_NE(other.err.find("holds another attack, or one on other weights"), std::string::npos);
 }
 
-std::string trace_of(const Words& more) {
+/// It has enough to do until `sign` is there; without one for minutes it is ended all the same.
+Ran interrupted(const Words& how, const std::string& name, int signal,
+                const std::function<bool()>& sign) {
+  const pid_t child = start(attack("interrupted", how), name);
+  for (int i = 0; i < 20000 && !sign() && !has_ended(child); ++i) ::usleep(10000);
+  ::kill(child, signal);
+  return finish(child, name);
+}
+
+/// Ctrl-C and SIGTERM say where the journal is; the same command says what it takes from there.
+TEST(AttackCommand, AnInterruptedAttackSaysHowItGoesOn) {
+  const Words how = {"--attack", "fgsm,square", "--queries", "1000000", "--eps", "0.01"};
+  const std::string journal = folder().file("interrupted") + "/journal";
+  const Ran first = interrupted(how, "first-call", SIGINT,
+                                [&] { return fs::exists(journal + "/own0-0-0.safetensors"); });
+  EXPECT_EQ(first.status, -SIGINT) << first.err;
+  const std::string says =
+      "foci: stopped; what was found stands in " + journal + ", and the same command goes on";
+  EXPECT_NE(first.err.find(says), std::string::npos) << first.err;
+  EXPECT_EQ(first.err.find("done before"), std::string::npos) << first.err;
+  const std::string before = "1 batch done before is taken from " + journal;
+  const Ran second = interrupted(how, "second-call", SIGTERM, [&] {
+    return read(folder().file("second-call.err")).find(before) != std::string::npos;
+  });
+  EXPECT_EQ(second.status, -SIGTERM) << second.err;
+  EXPECT_NE(second.err.find(before), std::string::npos) << second.err;
+}
+
+/// Taken up only on the same data and, where gradients come from another run, the same weights.
+TEST(AttackCommand, WhatItIsTiedToIsAllThatItHangsOn) {
+  const std::string data = folder().file("other-images"), plain = folder().file("tied-plain");
+  fs::copy(images(), data, fs::copy_options::recursive);
+  const Words one = quick + Words{"--eps", "8", "--data", data, "--quiet"};
+  ASSERT_EQ(call(attack("tied", one)).status, 0);
+  ASSERT_EQ(call(attack("tied", one)).status, 0);
+  const std::string labels = data + "/t10k-labels-idx1-ubyte";
+  std::string bytes = read(labels);
+  ASSERT_GT(bytes.size(), 8u);
+  bytes.back() = char((bytes.back() + 1) % 4);
+  write(labels, bytes);
+  const Ran moved = call(attack("tied", one));
+  EXPECT_EQ(moved.status, 2);
+  EXPECT_NE(moved.err.find("or one on other weights or data"), std::string::npos) << moved.err;
+  const Words led = {"--suite", "adaptive", "--plain",   plain, "--iterations", "2", "--quiet",
+                     "--check", "0",        "--queries", "2",   "--eps",        "8"};
+  ASSERT_EQ(call(tiny(plain) + Words{"--metric", "dot"}).status, 0);
+  ASSERT_EQ(call(attack("tied-led", led)).status, 0);
+  ASSERT_EQ(call(attack("tied-led", led)).status, 0);
+  fs::remove_all(plain);
+  ASSERT_EQ(call(tiny(plain) + Words{"--metric", "dot", "--seed", "5"}).status, 0);
+  EXPECT_EQ(call(attack("tied-led", led)).status, 2);
+}
+
+TEST(AttackCommand, ImagesOfTheGoalsClassAreLeftOut) {
+  const Words how = {"--attack", "pgd", "--check", "0", "--eps", "255", "--json"};
+  const auto whole = call(attack("aimless", how)).json();
+  int others = 0;
+  for (const std::string goal : {"0", "1", "2", "3"}) {
+    const Ran ran = call(attack("aimed-" + goal, how + Words{"--goal", goal}));
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const auto aimed = ran.json();
+    const int count = aimed.at("count"), left_out = aimed.at("of_the_goal");
+    EXPECT_GT(left_out, 0);
+    EXPECT_EQ(count + left_out, 48);
+    others += left_out;
+    for (const auto& record : aimed.at("records")) EXPECT_EQ(record.at("n"), count);
+    const auto samples =
+        nlohmann::json::parse(read(folder().file("aimed-" + goal) + "/samples.json"));
+    EXPECT_EQ(int(samples.size()), count);
+    for (const auto& sample : samples) EXPECT_NE(sample.at("label"), std::stoi(goal));
+  }
+  EXPECT_EQ(others, whole.at("count").get<int>());
+  EXPECT_EQ(whole.at("of_the_goal"), 0);
+}
+
+TEST(AttackCommand, EqualBallsAreOne) {
+  const Words how = {"--attack", "fgsm", "--check", "0", "--json", "--eps", "8,4.0,8/255,4"};
+  const Ran ran = call(attack("equal", how));
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto curve = ran.json().at("curve");
+  ASSERT_EQ(curve.size(), 2u);
+  EXPECT_EQ(curve[0].at("text"), "linf 4.0/255");
+  EXPECT_EQ(curve[1].at("text"), "linf 8/255");
+}
+
+/// Where there is no GPU it is refused in one line, where there is one all files come of it.
+TEST(AttackCommand, TheDeviceIsUsedOrRefused) {
+  const Words how = quick + Words{"--eps", "64", "--device", "cuda"};
+  const Ran ran = call(attack("on-cuda", how));
+  const auto devices = call({"info", "--json"}).json().at("devices");
+  if (ran.status != 0) {
+    EXPECT_EQ(devices.size(), 1u) << ran.err;
+    EXPECT_NE(ran.err.find("the nearest is --device cpu"), std::string::npos) << ran.err;
+    return;
+  }
+  for (const char* file : {"sheet.png", "adversarial.safetensors", "samples.json"})
+    EXPECT_TRUE(fs::exists(folder().file("on-cuda") + "/" + file)) << file;
+}
+
+struct Traced {
+  int status = 0;
+  std::string all;
+};
+Traced trace_of(const Words& more) {
   const std::string out = folder().file("traced");
   fs::remove_all(out);
   const Ran ran = call(attack("traced", more));
@@ -129,7 +237,7 @@ std::string trace_of(const Words& more) {
   std::error_code none;
   for (const char* name : {"adversarial.safetensors", "samples.json", "sheet.png"})
     all += fs::exists(out + "/" + name, none) ? read(out + "/" + name) : "";
-  return all;
+  return {ran.status, all};
 }
 
 TEST(AttackCommand, EveryFlagChangesSomething) {
@@ -155,24 +263,30 @@ TEST(AttackCommand, EveryFlagChangesSomething) {
       {"plain", {adaptive, {"--plain", "nowhere"}}},
       {"check", {base, {"--check", "2"}}},
       {"sheet", {base + Words{"--eps", "64"}, {"--sheet", "1"}}},
-      {"device", {base, {"--device", "cuda"}}},
       {"seed", {base, {"--seed", "7"}}},
       {"quiet", {base, {"--quiet"}}},
       {"json", {base, {"--json"}}},
   };
-  // Tested elsewhere: random models, files, and what must change nothing.
-  const std::set<std::string> elsewhere = {"eot", "out", "help", "threads", "batch"};
+  // Tested elsewhere: random models, files, devices, and what must change nothing.
+  const std::set<std::string> elsewhere = {"eot", "out", "help", "threads", "batch", "device"};
+  const std::set<std::string> refused = {"data", "plain", "ema"};  // what they name is not there
   std::map<Words, std::string> seen;
   for (const auto& flag : foci::cli::find_verb("attack")->flags) {
     const std::string name(flag.name);
     if (elsewhere.contains(name)) continue;
     ASSERT_TRUE(all.contains(name)) << "no change is listed for --" << name;
     const auto& [before, more] = all.at(name);
-    if (!seen.contains(before)) seen[before] = trace_of(before);
-    EXPECT_TRUE(seen[before] != trace_of(before + more)) << "--" << name << " changed nothing";
+    if (!seen.contains(before)) {
+      const Traced plain = trace_of(before);
+      EXPECT_EQ(plain.status, 0) << plain.all;
+      seen[before] = plain.all;
+    }
+    const Traced changed = trace_of(before + more);
+    EXPECT_EQ(changed.status, refused.contains(name) ? 1 : 0) << "--" << name << changed.all;
+    EXPECT_TRUE(seen[before] != changed.all) << "--" << name << " changed nothing";
   }
   const Words quiet = base + Words{"--quiet"};
-  EXPECT_EQ(trace_of(quiet), trace_of(quiet + Words{"--batch", "7"}));
+  EXPECT_EQ(trace_of(quiet).all, trace_of(quiet + Words{"--batch", "7"}).all);
 }
 
 TEST(AttackCommand, MistakesAreToldInOneLine) {
@@ -182,6 +296,15 @@ TEST(AttackCommand, MistakesAreToldInOneLine) {
       {{"attack", "nowhere"}, 1, "nowhere/config.json: is not there; is it a run?"},
       {base + Words{"--eps", "-1"}, 2, "--eps -1 is below 0"},
       {base + Words{"--eps", "8,x"}, 2, "--eps 'x' is no number"},
+      {base + Words{"--eps", "inf"}, 2, "--eps 'inf' is no number"},
+      {base + Words{"--eps", "8,nan"}, 2, "--eps 'nan' is no number"},
+      {base + Words{"--eps", "1/inf"}, 2, "--eps '1/inf' is no number"},
+      {base + Words{"--attack", "noise,fgsm,spsa", "--restarts", "2"}, 2,
+       "--restarts changes nothing here: it is for pgd, mpgd,"},
+      {base + Words{"--attack", "cw", "--norm", "l2", "--restarts", "2"}, 2, "--restarts changes"},
+      {base + Words{"--attack", "noise,fgsm,spsa,fab", "--targets", "2"}, 2,
+       "--targets changes nothing here: it is for apgd-t and fab-t"},
+      {base + Words{"--goal", "1", "--targets", "2"}, 2, "with a goal there is one target"},
       {base + Words{"--attack", "pdg"}, 2, "there is no attack 'pdg'; it is one of noise, fgsm"},
       {base + Words{"--attack", "pgd", "--suite", "plus"}, 2, "--attack and --suite: one of them"},
       {base + Words{"--attack", "cw", "--count", "2"}, 2, "cw measures in l2; the nearest"},
