@@ -114,8 +114,12 @@ Flags harm_flags() {
 std::vector<int> severities_of(const Words& words) {
   const std::string text = text_in(words, "severity");
   std::vector<int> severities;
-  for (const std::string& part : split(text.empty() ? "1,2,3,4,5" : text, ','))
-    severities.push_back(int(to_count(part)));
+  for (const std::string& part : split(text.empty() ? "1,2,3,4,5" : text, ',')) {
+    const int severity = int(to_count(part));
+    if (std::find(severities.begin(), severities.end(), severity) != severities.end())
+      throw Misuse(fmt::format("--severity {} has {} twice", text, severity));
+    severities.push_back(severity);
+  }
   return severities;
 }
 

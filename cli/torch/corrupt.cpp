@@ -8,6 +8,7 @@
 #include "cli/misuse.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
+#include "cli/torch/corrupt_baseline.hpp"
 #include "cli/torch/judge_images.hpp"
 #include "cli/torch/records.hpp"
 
@@ -21,7 +22,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 
 namespace foci::cli {
 namespace {
@@ -62,39 +62,6 @@ std::string right_of(const train::ImageTraining& training, const HarmedRun& run,
   return right;
 }
 
-/// The errors over all severities; absent where one of the 15 is missing.
-std::optional<std::map<Corruption, double>> means_in(const Scores& scores) {
-  std::map<Corruption, double> means;
-  for (int i = 0; i < corrupt::benchmark_count; ++i) {
-    const auto found = scores.find(fmt::format("error_{}", corrupt::name_of(Corruption(i))));
-    if (found == scores.end()) return {};
-    means[Corruption(i)] = found->second;
-  }
-  return means;
-}
-
-/// The last Records of the run that --baseline names, over the same data; none without the flag.
-Scores baseline_scores(const HarmedRun& run, const Harm& harm) {
-  if (run.verb.words.count("baseline") == 0) return {};
-  const auto benchmark =
-      std::count_if(harm.corruptions.begin(), harm.corruptions.end(),
-                    [](Corruption c) { return int(c) < corrupt::benchmark_count; });
-  if (benchmark < corrupt::benchmark_count || harm.severities.size() < corrupt::most_severity)
-    throw Misuse("--baseline needs all 15 corruptions at five severities: --corrupt all");
-  const std::string baseline = run.verb.words.at("baseline");
-  const std::string sum = data::fingerprint_of(data_path(run.asked.words.at("data"))).sha256;
-  Scores scores;
-  for (const Record& record : read_records(baseline + "/records.jsonl")) {
-    if (record.name.starts_with("error_") && record.data_sha256 == sum)
-      scores[record.name] = record.value;
-  }
-  if (means_in(scores) && scores.count("error_clean") > 0) return scores;
-  throw FileError(
-      fmt::format("{}/records.jsonl: has no errors under all 15 corruptions of this data; foci "
-                  "eval {} --corrupt all finds them",
-                  shown(baseline), shown(baseline)));
-}
-
 /// The mean corruption errors, where all of the 15 were judged; without one that a baseline's error
 /// of 0 leaves undefined.
 void add_means(Scores& scores, const Scores& baseline) {
@@ -114,7 +81,6 @@ void add_means(Scores& scores, const Scores& baseline) {
 
 Scores judge_images(const HarmedRun& run) {
   const Harm harm = harm_of(run.verb.words);
-  const Scores baseline = baseline_scores(run, harm);
   const train::ImageTraining training = image_training(run.asked.words, run.asked.common);
   const train::ImageFacts facts = facts_in(run.asked.run, run.config.data);
   const data::ImageSet set = judged_set(run);
@@ -125,6 +91,7 @@ Scores judge_images(const HarmedRun& run) {
   plan.how.seed = run.verb.common.seed;
   plan.how.frost = harm.frost;
   plan.how.scale = harm.scale.value_or(corrupt::scale_for(data::Image(plan.side, plan.side, 1)));
+  const Scores baseline = baseline_scores(run, harm, {set.size(), plan.how.scale});
   const Judgement clean = judge_each(training, run.weights, facts, set);
   Scores found{{"count", double(set.size())}, {"error_clean", 1 - clean.scores.at("top1")}};
   std::map<std::string, std::string> right{{"error_clean", clean.right}};
@@ -184,7 +151,7 @@ std::vector<std::uint8_t> touched(const train::Tokenizer& tokenizer, const data:
     for (std::size_t i = 0; i < tokens.size(); ++i) out[i] = tokens[i] != before.at(i);
     return out;
   }
-  std::int64_t begin = 0;
+  std::int64_t begin = tokenizer.kind() == "pieces" ? -1 : 0;  // a space before the text
   auto change = harmed.changes.begin();
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const std::int64_t end = begin + std::ssize(tokenizer.decode(std::span(&tokens[i], 1)));
@@ -197,12 +164,18 @@ std::vector<std::uint8_t> touched(const train::Tokenizer& tokenizer, const data:
 }
 
 /// A line each: byte of the new text, the word before, the word now.
-void keep_changes(const HarmedRun& run, const std::string& name,
-                  const std::vector<corrupt::TextChange>& changes) {
+std::string lines_of(const std::vector<corrupt::TextChange>& changes,
+                     const std::string& before = {}) {
+  std::string lines;
+  for (const auto& change : changes)
+    lines += fmt::format("{}{}\t{}\t{}\n", before, change.at, change.from, change.to);
+  return lines;
+}
+
+void keep_changes(const HarmedRun& run, const std::string& name, const std::string& lines) {
   const std::string path = fmt::format("{}/changes-{}.tsv", run.asked.run, name);
   std::ofstream file(path);
-  for (const auto& change : changes)
-    file << change.at << '\t' << change.from << '\t' << change.to << '\n';
+  file << lines;
   if (!file.flush()) warn(path + ": cannot be written");
 }
 
@@ -226,7 +199,7 @@ Scores judge_text(const HarmedRun& run) {
     tokens.left_out = touched(tokenizer, clean.tokens, tokens.tokens, harmed);
     found[fmt::format("perplexity_{}_untouched", name)] = judged();
     found["changes_" + name] = double(harmed.changes.size());
-    keep_changes(run, name, harmed.changes);
+    keep_changes(run, name, lines_of(harmed.changes));
   }
   return found;
 }
@@ -239,15 +212,25 @@ bool holds_text(const std::string& folder) {
   return false;
 }
 
+struct TextChanges {
+  std::int64_t count = 0;
+  std::string lines;  ///< the sample's number before each
+};
+
 /// Every sample's text through the tokenizer, back and forth.
-void change_texts(train::SequenceSet& set, const train::Tokenizer& tokenizer,
-                  const TextChanger& change, const std::string& name) {
+TextChanges change_texts(train::SequenceSet& set, const train::Tokenizer& tokenizer,
+                         const TextChanger& change, const std::string& name) {
+  TextChanges all;
   for (std::size_t i = 0; i < set.samples.size(); ++i) {
     train::Sequence& sample = set.samples[i];
-    sample.tokens = tokenizer.encode(change(name, tokenizer.decode(sample.tokens), i).text);
+    const corrupt::HarmedText harmed = change(name, tokenizer.decode(sample.tokens), i);
+    all.count += std::ssize(harmed.changes);
+    all.lines += lines_of(harmed.changes, fmt::format("{}\t", i));
+    sample.tokens = tokenizer.encode(harmed.text);
     if (tokenizer.kind() == "words" && !sample.tokens.empty()) sample.tokens.pop_back();  // <eos>
     sample.length = std::ssize(sample.tokens);
   }
+  return all;
 }
 
 Scores judge_sequences(const HarmedRun& run) {
@@ -270,8 +253,10 @@ Scores judge_sequences(const HarmedRun& run) {
   for (const std::string& name : asked_names(run)) {
     train::SequenceSet set = clean;
     if (!series) {
-      change_texts(set, facts.tokenizer, TextChanger(run), name);
+      const TextChanges changes = change_texts(set, facts.tokenizer, TextChanger(run), name);
       found["accuracy_" + name] = accuracy(set);
+      found["changes_" + name] = double(changes.count);
+      keep_changes(run, name, changes.lines);
       continue;
     }
     const auto kind = std::find(kinds.begin(), kinds.end(), name) - kinds.begin();

@@ -82,6 +82,38 @@ TEST(Harm, ImagesAreJudgedUnderEveryCorruption) {
   EXPECT_TRUE(error->spread.has_value());
 }
 
+/// Errors of other images are no unit: what differs is named.
+TEST(Harm, ABaselineThatCannotBeComparedIsRefused) {
+  const std::string base = trained("harm-base", {"images", "--data", images(), "--patch", "14"}, 2);
+  const Words all = {"--corrupt", "all", "--frost", ice()};
+  judged(base, all + Words{"--count", "8", "--seed", "3"});
+  const auto said = [&](const Words& more) {
+    const Ran ran = call(Words{"eval", image_run(), "--baseline", base, "--threads", "1"} + more);
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    return ran.err;
+  };
+  const Words same = {"--count", "8", "--seed", "3"};
+  EXPECT_NE(said(all + Words{"--count", "9", "--seed", "3"}).find("images are 8 there and 9 here"),
+            std::string::npos);
+  EXPECT_NE(said(all + Words{"--count", "8"}).find("--seed is 3 there and 0 here"),
+            std::string::npos);
+  EXPECT_NE(said(all + same + Words{"--scale", "64"}).find("--scale is 32 there and 64 here"),
+            std::string::npos);
+  const std::string snow = made_folder("snow"), again = made_folder("ice-again");
+  foci::data::write_png(snow + "/1.png", foci::data::Image(200, 200, 3));
+  EXPECT_NE(said(Words{"--corrupt", "all", "--frost", snow} + same).find("--frost is "),
+            std::string::npos);
+  const auto compared = [&](const Words& more) {
+    return judged(image_run(), Words{"--baseline", base} + same + more).contains("mce_baseline");
+  };
+  fs::copy(ice() + "/1.png", again + "/1.png");
+  EXPECT_TRUE(compared({"--corrupt", "all", "--frost", again}));
+  // A later call over other images hides nothing.
+  judged(base, all + Words{"--count", "9", "--seed", "3"});
+  EXPECT_TRUE(compared(all + Words{"--scale", "32"}));
+}
+
 TEST(Harm, ASetThatWasWrittenGivesTheSameError) {
   const std::string out = folder().file("written-c");
   ASSERT_EQ(
@@ -156,6 +188,11 @@ TEST(Harm, SequencesAreJudgedByAccuracy) {
   const auto text = judged(words, {"--corrupt", "swap,bytes", "--rate", "1"});
   EXPECT_EQ(text.at("accuracy_clean"), 1);
   EXPECT_LT(text.at("accuracy_swap"), 1);  // every word is AAA
+  const std::string changes = read(words + "/changes-swap.tsv");
+  EXPECT_EQ(double(std::count(changes.begin(), changes.end(), '\n')), text.at("changes_swap"));
+  EXPECT_EQ(text.at("changes_swap"), 12 * 3 + 12 * 2);
+  EXPECT_EQ(changes.find("0\t0\tgood\tAAA\n0\t4\tgood\tAAA\n"), 0u) << changes;
+  EXPECT_NE(changes.find("\n1\t0\tbad\tAAA\n"), std::string::npos) << changes;
 }
 
 TEST(Harm, MistakesAreToldInOneLine) {
@@ -171,6 +208,8 @@ TEST(Harm, MistakesAreToldInOneLine) {
       {{run, "--corrupt", "swap"}, 2, "--corrupt does not know 'swap'"},
       {{run, "--corrupt", "frost"}, 2, "frost needs pictures of it: --frost FOLDER"},
       {{run, "--corrupt", "fog", "--severity", "6"}, 2, "--severity does not know '6'"},
+      {{run, "--corrupt", "fog", "--severity", "1,1,2,3,4"}, 2, "--severity 1,1,2,3,4 has 1 twice"},
+      {{series, "--corrupt", "noise", "--severity", "2,2"}, 2, "--severity 2,2 has 2 twice"},
       {{run, "--severity", "1"}, 2, "--severity goes with --corrupt"},
       {{run, "--corrupt", "pixelate", "--baseline", run}, 2, "--baseline needs all 15 corruptions"},
       {{series, "--corrupt", "fog"}, 2, "--corrupt fog is not for a run of sequences"},
