@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
+#include <limits>
 
 namespace {
 
@@ -205,6 +207,48 @@ TEST(Faults, LayersWhoseOutputIsLostAreNamed) {
     const std::string place = task.name == "segments" ? "encoder.blocks.0" : "blocks.0";
     EXPECT_TRUE(ran.err.ends_with("; first not finite: the output of " + place + "\n")) << ran.err;
     EXPECT_TRUE(fs::exists(checkpoint(run, 1) + "/training.safetensors"));
+  }
+}
+
+/// Every number of a tensor becomes the largest: finite, and its products are not.
+void overdo(const std::string& file, const std::string& tensor) {
+  std::string bytes = read(file);
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const auto at = nlohmann::json::parse(bytes.substr(8, header)).at(tensor).at("data_offsets");
+  const float most = std::numeric_limits<float>::max();
+  for (std::size_t i = at[0]; i < at[1].get<std::size_t>(); i += sizeof most)
+    std::memcpy(bytes.data() + 8 + header + i, &most, sizeof most);
+  write(file, bytes);
+}
+
+TEST(Faults, DeeperLayersAreNamedToo) {
+  const std::vector<std::vector<std::string>> all = {
+      {"images", "blocks.1.mlp.fc1.weight", "blocks.1"},
+      {"images", "head.weight", "head"},
+      {"text", "blocks.1.mlp.fc1.weight", "blocks.1"},
+      {"sequences", "blocks.1.mlp.fc1.weight", "blocks.1"},
+      {"sequences", "head.weight", "head"},
+      {"segments", "encoder.blocks.1.mlp.fc1.weight", "encoder.blocks.1"},
+      {"segments", "decoder.proj_dec.weight", "decoder.proj_dec"},
+      {"segments", "decoder.blocks.1.mlp.fc1.weight", "decoder.blocks.1"},
+      {"segments", "decoder.proj_patch", "decoder.proj_patch"},
+      {"segments", "decoder.proj_classes", "decoder.proj_classes"},
+  };
+  for (const auto& words : all) {
+    const std::string run = folder().file("deep-" + words[0]);
+    const auto task = std::find_if(tasks().begin(), tasks().end(),
+                                   [&](const Task& one) { return one.name == words[0]; });
+    if (!fs::exists(run)) ASSERT_EQ(call(small(*task, run)).status, 0);
+    fs::remove_all(checkpoint(run, 3));
+    const std::string model = checkpoint(run, 2) + "/model.safetensors", before = read(model);
+    overdo(model, words[1]);
+    const Ran ran = call({"train", words[0], "--run", run, "--resume", "--threads", "1"});
+    write(model, before);
+    EXPECT_EQ(ran.status, 1) << words[1];
+    EXPECT_TRUE(ran.err.starts_with("foci: step 3: the loss is ")) << ran.err;
+    EXPECT_TRUE(ran.err.ends_with("; first not finite: the output of " + words[2] + "\n"))
+        << words[1] << ran.err;
   }
 }
 
