@@ -33,6 +33,7 @@ over runs that differ in their seed.""",
 Percent of errors under the corruptions of ImageNet-C ([which](corrupt.md)), the mean of the
 severities. Mean ± standard deviation over runs that differ in their seed."""}
 ORDER = ("dot", "layer-change", "flat", "random", "key-covariance", "jacobian")
+CONTROLS = ("flat", "random")
 FEW_SEEDS = 3
 
 
@@ -149,21 +150,48 @@ def size_of(eps):
     return float(above) / float(below or 1)
 
 
+def differences(groups, mechanism, other, sizes, n):
+    """Of one against another: what is said where they differ by twice the error, and the eps where
+    nothing is shown."""
+    found, none = [], []
+    for eps in sizes:
+        name = "robust " + eps
+        pair = compared(values_of(groups[mechanism], name), values_of(groups.get(other, {}), name),
+                        n)
+        if pair and abs(pair[0]) > 2 * pair[1]:
+            found.append(f"withstands {'more' if pair[0] > 0 else 'less'} than {other} at {eps} "
+                         f"({100 * pair[0]:+.1f} ± {100 * pair[1]:.1f})")
+        elif pair:
+            none.append(eps)
+    return found, none
+
+
+def against_dot(groups, mechanism, sizes, n):
+    """One sentence about a proposed metric; nothing without a dot beside it."""
+    found, none = differences(groups, mechanism, "dot", sizes, n)
+    if not found:
+        return f"Between {mechanism} and dot no difference is shown." if none else ""
+    rest = f", and no difference is shown at {', '.join(none)}" if none else ""
+    return f"{mechanism} {', '.join(found)}{rest}."
+
+
 def sentence_of(groups, sizes, n):
-    """Who withstands more than dot, and than layer-change's controls, by twice the error."""
+    """What is shown of each proposed metric against dot, then who differs from a control, by twice
+    the error."""
+    proposed = [m for m in groups if m not in ("dot", *CONTROLS)]
+    sentences = [against_dot(groups, mechanism, sizes, n) for mechanism in proposed]
     found = []
-    for mechanism, runs in groups.items():
-        others = ["dot"] if mechanism in ("flat", "random") else ["dot", "flat", "random"]
-        for other in others if mechanism != "dot" else []:
-            for eps in sizes:
-                name = "robust " + eps
-                pair = compared(values_of(runs, name), values_of(groups.get(other, {}), name), n)
-                if pair and abs(pair[0]) > 2 * pair[1]:
-                    found.append(f"{mechanism} withstands {'more' if pair[0] > 0 else 'less'} than "
-                                 f"{other} at {eps} ({100 * pair[0]:+.1f} ± {100 * pair[1]:.1f})")
+    for mechanism in groups:
+        others = ["dot"] if mechanism in CONTROLS else CONTROLS if mechanism != "dot" else []
+        for other in others:
+            found += [f"{mechanism} {part}" for part in
+                      differences(groups, mechanism, other, sizes, n)[0]]
     if found:
-        return "By more than twice the error: " + "; ".join(found) + "."
-    return "No metric here differs from dot, nor from a control, by more than twice the error."
+        sentences.append("Controls: " + "; ".join(found) + ".")
+    elif any(control in groups for control in CONTROLS):
+        sentences.append("No difference from a control is shown.")
+    said = " ".join(sentence for sentence in sentences if sentence)
+    return f"{said} A difference is shown where it is more than twice its error." if said else ""
 
 
 def flag_lines(records):

@@ -161,6 +161,33 @@ TEST_F(Performance, WhatWithstoodAttacksIsComparedWithDotAndItsControls) {
   }
 }
 
+/// One metric that differs from a control leaves nothing unsaid about another.
+TEST_F(Performance, EveryProposedMetricIsComparedWithDotInWords) {
+  std::string attacks;
+  for (const auto& [metric, seed, value] : {std::tuple{"dot", 0, 0.30},
+                                            {"dot", 1, 0.32},
+                                            {"flat", 0, 0.30},
+                                            {"flat", 1, 0.32},
+                                            {"layer-change", 0, 0.31},
+                                            {"layer-change", 1, 0.31},
+                                            {"key-covariance", 0, 0.20},
+                                            {"key-covariance", 1, 0.22}}) {
+    attacks += judged("attack", metric, seed, "robust linf 2/255", value).dump() + "\n" +
+               judged("attack", metric, seed, "robust linf 8/255", 0.01 * seed).dump() + "\n";
+  }
+  file("here/attack-small.jsonl", attacks);
+  const auto ran =
+      house::run("cd '" + root + "' && python3 tools/results.py '" + folder_.string() + "'");
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  for (const std::string sentence :
+       {"Between layer-change and dot no difference is shown.",
+        "key-covariance withstands less than dot at linf 2/255 (-10.0 ± 1.4), and no difference is "
+        "shown at linf 8/255.",
+        "Controls: key-covariance withstands less than flat at linf 2/255 (-10.0 ± 1.4)."}) {
+    EXPECT_NE(ran.output.find(sentence), std::string::npos) << sentence << "\n" << ran.output;
+  }
+}
+
 TEST_F(Performance, RunsAreJudgedOnceWithFlagsOfTheirSeed) {
   const std::string foci = file("foci", R"(#!/bin/sh
 if [ "$1" = info ]; then echo '{"machine": {"model": "AMD EPYC", "cores": 2}}'; exit; fi
