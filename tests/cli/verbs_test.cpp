@@ -124,16 +124,24 @@ TEST(Attend, AnInterruptionLeavesNothing) {
   for (const char* name : {"q", "k", "v", "do"}) tensors[name] = numbers({1, 8, 1500, 64});
   const std::string in = save("large.safetensors", tensors),
                     out = folder().file("interrupted.safetensors");
-  const pid_t child = fork();
-  if (child == 0) {
-    execl(program.c_str(), "foci", "attend", "--in", in.c_str(), "--out", out.c_str(), "--quiet",
-          "--backend", "ref", nullptr);
-    _exit(127);
-  }
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  kill(child, SIGINT);
   int status = 0;
-  waitpid(child, &status, 0);
+  do {  // until we come before it is done
+    fs::remove(out);
+    const pid_t child = fork();
+    if (child == 0) {
+      execl(program.c_str(), "foci", "attend", "--in", in.c_str(), "--out", out.c_str(), "--quiet",
+            "--backend", "ref", nullptr);
+      _exit(127);
+    }
+    const std::string maps = "/proc/" + std::to_string(child) + "/maps";
+    siginfo_t info{};
+    while (info.si_pid == 0 && read(maps).find(in) == std::string::npos) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      waitid(P_PID, id_t(child), &info, WEXITED | WNOHANG | WNOWAIT);
+    }
+    kill(child, SIGINT);
+    waitpid(child, &status, 0);
+  } while (WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
   EXPECT_FALSE(fs::exists(out));
   for (const auto& entry : fs::directory_iterator(fs::path(out).parent_path())) {
