@@ -82,7 +82,7 @@ def files_in(run):
 def children_of(process):
     try:
         with open(f"/proc/{process}/task/{process}/children", encoding="utf-8") as file:
-            return sorted(map(int, file.read().split()))
+            return list(map(int, file.read().split()))
     except OSError:
         return []
 
