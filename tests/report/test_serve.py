@@ -320,8 +320,7 @@ def test_what_it_prints(folder):
     for flags, lines in ((("--quiet",), 1), ((), 2)):
         process = subprocess.Popen([FOCI, "serve", str(folder), *flags], stdout=subprocess.PIPE,
                                    text=True)
-        first = process.stdout.readline()  # all of it is said at once
+        said = "".join(process.stdout.readline() for _ in range(lines))
         process.terminate()
         rest, _ = process.communicate(timeout=60)
-        said = first + rest
-        assert len(said.splitlines()) == lines and "http://127.0.0.1:" in said
+        assert rest == "" and len(said.splitlines()) == lines and "http://127.0.0.1:" in said
