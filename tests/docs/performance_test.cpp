@@ -172,7 +172,8 @@ TEST_F(Performance, EveryProposedMetricIsComparedWithDotInWords) {
                                             {"layer-change", 1, 0.31},
                                             {"key-covariance", 0, 0.20},
                                             {"key-covariance", 1, 0.22}}) {
-    attacks += judged("attack", metric, seed, "robust linf 2/255", value).dump() + "\n" +
+    attacks += judged("attack", metric, seed, "clean", 0.9).dump() + "\n" +
+               judged("attack", metric, seed, "robust linf 2/255", value).dump() + "\n" +
                judged("attack", metric, seed, "robust linf 8/255", 0.01 * seed).dump() + "\n";
   }
   file("here/attack-small.jsonl", attacks);
