@@ -29,6 +29,18 @@ const ComparedRun* find_run(const Comparison& all, const std::string& mechanism,
   return nullptr;
 }
 
+std::pair<double, std::string> eps_of(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  return {std::strtod(text.c_str(), nullptr), slash == text.npos ? "" : text.substr(slash)};
+}
+
+double eps_in(const std::string& record) {
+  const auto parts = split(record, ' ');
+  if (parts[0] != "robust" || parts.size() < 3) return 0;
+  const auto [above, below] = eps_of(parts[2]);
+  return below.empty() ? above : above / std::strtod(below.c_str() + 1, nullptr);
+}
+
 std::vector<std::string> record_names(const Comparison& all) {
   std::vector<std::string> names;
   for (const ComparedRun& run : all.runs) {
@@ -77,34 +89,40 @@ void add_point(Json& curve, const Json& point) {
   }
 }
 
-/// "8/255" -> 8 and "/255"
-std::pair<double, std::string> eps_of(const std::string& text) {
-  const std::size_t slash = text.find('/');
-  return {std::strtod(text.c_str(), nullptr), slash == text.npos ? "" : text.substr(slash)};
+/// Names of robust accuracy and of its parts, smallest eps first.
+std::vector<std::string> robust_names(const Comparison& all) {
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  for (const ComparedRun& run : all.runs) {
+    for (const Record& record : run.found.records) {
+      if (record.name.starts_with("robust ") && seen.insert(record.name).second)
+        names.push_back(record.name);
+    }
+  }
+  std::stable_sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    return eps_in(a) < eps_in(b);
+  });
+  return names;
 }
 
 /// A curve for all attacks together, and one for each that came before them.
 Json robustness_json(const Comparison& all) {
   std::map<std::string, Json> curves;  // "linf: all" -> curve
   std::vector<std::string> order;
-  std::set<std::string> seen;
-  for (const ComparedRun& run : all.runs) {
-    for (const Record& record : run.found.records) {
-      const auto parts = split(record.name, ' ');
-      const bool part = parts.size() == 5 && parts[3] == "1.";
-      if (parts[0] != "robust" || (parts.size() != 3 && !part)) continue;
-      if (!seen.insert(record.name).second) continue;
-      const std::string attack = part ? parts[4] : "all attacks";
-      const std::string key = parts[1] + ": " + attack;
-      const auto [eps, unit] = eps_of(parts[2]);
-      if (curves.count(key) == 0) {
-        curves[key] = {{"attack", attack}, {"norm", parts[1]}, {"eps", {0}}, {"unit", unit}};
-        add_point(curves[key], by_seed(all, "clean", false));
-        order.push_back(key);
-      }
-      curves[key]["eps"].push_back(eps);
-      add_point(curves[key], by_seed(all, record.name, false));
+  for (const std::string& name : robust_names(all)) {
+    const auto parts = split(name, ' ');
+    const bool part = parts.size() == 5 && parts[3] == "1.";
+    if (parts.size() != 3 && !part) continue;
+    const std::string attack = part ? parts[4] : "all attacks";
+    const std::string key = parts[1] + ": " + attack;
+    const auto [eps, unit] = eps_of(parts[2]);
+    if (curves.count(key) == 0) {
+      curves[key] = {{"attack", attack}, {"norm", parts[1]}, {"eps", {0}}, {"unit", unit}};
+      add_point(curves[key], by_seed(all, "clean", false));
+      order.push_back(key);
     }
+    curves[key]["eps"].push_back(eps);
+    add_point(curves[key], by_seed(all, name, false));
   }
   Json list = Json::array();
   for (const std::string& key : order) list.push_back(curves[key]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of results, an SVG each. What there are no numbers for has none.
-#include "cli/compare_results.hpp"
+#include "cli/compare_parts.hpp"
 
 #include "cli/write.hpp"
 
@@ -13,6 +13,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <set>
 
 namespace foci::cli {
 namespace {
@@ -83,14 +84,16 @@ std::string training_figure(const Json& results) {
   return report::draw(chart);
 }
 
-std::string robustness_figure(const Json& results) {
-  const Json& curves = results.at("curves").at("robustness");
-  if (curves.empty()) return "";
-  const Json& curve = curves[0];
-  report::LineChart chart{.title = "Accuracy under attack",
+/// "Accuracy under all attacks", "Accuracy under apgd-ce"
+std::string robustness_title(const Json& curve) {
+  return "Accuracy under " + curve.at("attack").get<std::string>();
+}
+
+std::string robustness_figure(const Json& curve) {
+  report::LineChart chart{.title = robustness_title(curve),
                           .about =
-                              "Share still classified correctly after all attacks, by the "
-                              "largest change allowed; the mean over seeds.",
+                              "Share still classified correctly, by the largest change allowed; "
+                              "the mean over seeds.",
                           .x = {.name = fmt::format("{} eps{}", curve.at("norm").get<std::string>(),
                                                     curve.at("unit") == "/255" ? ", 1/255" : "")},
                           .y = {.name = "accuracy, %", .from = 0}};
@@ -209,11 +212,22 @@ Json draw_figures(const std::string& folder, const Json& results) {
   const std::string score = title_in(results, "accuracy");
   add("accuracy", score, [&] { return measure_figure(results, "accuracy", score); });
   add("training", "Loss in training", [&] { return training_figure(results); });
-  add("robustness", "Accuracy under attack", [&] { return robustness_figure(results); });
+  const Json& robustness = results.at("curves").at("robustness");
+  for (std::size_t i = 0; i < robustness.size(); ++i) {
+    add(i == 0 ? "robustness" : fmt::format("robustness-{}", i + 1),
+        robustness_title(robustness[i]), [&] { return robustness_figure(robustness[i]); });
+  }
   add("corruptions", "Under corruption", [&] { return corruptions_figure(results); });
   for (const Json& layer : results.at("layers")) {
     add(layer.at("name").get<std::string>(), layer.at("title").get<std::string>(),
         [&] { return layers_figure(layer); });
+  }
+  add("heat-maps", "What one query looks at", [&] { return heat_figure(results); });
+  std::set<Json> layers;
+  for (const Json& ellipse : results.at("ellipses")) layers.insert(ellipse.at("layer"));
+  for (const Json& layer : layers) {
+    add("ellipses-" + layer.dump(), fmt::format("Keys and the metric, layer {}", layer.dump()),
+        [&] { return plane_figure(results, layer); });
   }
   add("speed", "Training speed",
       [&] { return measure_figure(results, "speed", "Training speed"); });

@@ -29,6 +29,8 @@ const std::vector<MeasureKind>& plain_kinds() {
        Better::higher},
       {"corruption_mean", "Accuracy under corruption", "corruption", "share",
        "mean over the corruptions and severities of the plan", Better::higher, true},
+      {"perplexity_mean", "Perplexity under corruption", "corruption", "",
+       "mean over the corruptions of the plan", Better::lower, true},
       {"concentration", "Concentration", "concentration", "",
        "1 where a row spreads evenly over its keys; the mean over layers"},
       {"effective_keys", "Effective keys", "concentration", "keys",

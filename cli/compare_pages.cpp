@@ -107,8 +107,8 @@ VerbPage report_page() {
           "RUN...",
           "folders of runs over the same data; one that is half-written is named and left out",
           {"Runs whose flags differ in the seed alone are of one mechanism; other flags that "
-           "differ stand "
-           "in its name, or below it where they are many."}};
+           "differ stand in its name, or below it where they are many. What the runs have over "
+           "different samples or by different commands is left out, and a line says so."}};
 }
 
 VerbPage reproduce_page() {
@@ -126,7 +126,9 @@ VerbPage reproduce_page() {
       "RECORDS",
       "a file of Records: records.jsonl of a run or of a comparison, or results.json beside one",
       {"Exit status 1 says that the values differ. What the command needs (data, weights of an "
-       "eval or attack) must still be where it was; nothing of it is changed."}};
+       "eval or attack) must still be where it was; nothing of it is changed. A comparison's speed "
+       "and memory are "
+       "timed by a comparison alone: a line then names its command."}};
 }
 
 }  // namespace foci::cli

@@ -5,6 +5,7 @@
 #include "cli/compare_results.hpp"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace foci::cli {
@@ -15,6 +16,10 @@ Json number_json(double value);
 const Record* find_record(const RunFound& found, const std::string& name);
 const ComparedRun* find_run(const Comparison& all, const std::string& mechanism,
                             std::uint64_t seed);
+/// "8/255" -> 8 and "/255"; 0 where it is no number.
+std::pair<double, std::string> eps_of(const std::string& text);
+/// The eps of "robust linf 8/255" and of its parts; 0 of all others.
+double eps_in(const std::string& record);
 /// Names of Records that are compared, in the order they were first met.
 std::vector<std::string> record_names(const Comparison& all);
 
@@ -26,5 +31,10 @@ Json layers_json(const Comparison& all);
 /// The picture of each image once, the weights of every mechanism's first run behind it.
 Json maps_json(const Comparison& all);
 Json ellipses_json(const Comparison& all);
+
+/// Pictures of results, as SVG; empty where there is nothing to show.
+std::string heat_figure(const Json& results);
+/// Ellipses of one layer.
+std::string plane_figure(const Json& results, const Json& layer);
 
 }  // namespace foci::cli

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plan of a comparison, resolved.
-#include "cli/compare_plan.hpp"
-
+#include "cli/compare_checks.hpp"
 #include "cli/misuse.hpp"
 #include "cli/pages.hpp"
 #include "cli/parsed.hpp"
@@ -9,7 +8,6 @@
 #include "cli/run_words.hpp"
 #include "cli/suggest.hpp"
 
-#include <foci/corrupt.hpp>
 #include <foci/error.hpp>
 
 #include <fmt/core.h>
@@ -56,12 +54,6 @@ Words train_defaults(const std::string& task) {
   const std::string& own = train_tasks().at(task);
   std::erase_if(words, [&](const auto& word) { return !belongs(word.first, own); });
   return words;
-}
-
-std::string corruption_defaults(const std::string& task) {
-  if (task == "image") return "gaussian_noise,motion_blur,fog,contrast,pixelate";
-  if (task == "text") return "swap,bytes";
-  return task == "series" ? "noise,spikes,missing" : "none";
 }
 
 std::string plan_text(const std::string& path, const std::string& flag, const Json& value) {
@@ -139,15 +131,6 @@ Words words_of_model(const std::string& text, const std::string& task) {
   }
 }
 
-void check_train(const Words& words) {
-  for (const char* flag : {"data", "seed", "steps", "epochs", "metric", "weighting", "split"}) {
-    if (words.count(flag) == 0) continue;
-    throw Misuse(fmt::format("{} is not for the model's words", flag),
-                 "the plan has flags for data, seeds, steps and mechanisms; judged is the test "
-                 "split, or valid without one");
-  }
-}
-
 void add_defaults(Words& words, const std::string& task) {
   for (const auto& flag : find_verb("compare")->flags) {
     const std::string name(flag.name);
@@ -165,52 +148,7 @@ void add_defaults(Words& words, const std::string& task) {
       words[name] = flag.standard;
     }
   }
-  if (task != "image") words["attack"] = "none";
-}
-
-void check_frost(const Words& words) {
-  const auto pictures = words.find("frost");
-  if (pictures != words.end()) {
-    if (words.at("task") != "image")
-      throw Misuse(
-          fmt::format("compare --task {} has no --frost; it is for image", words.at("task")));
-    corrupt::read_frost(pictures->second);
-  }
-  if (pictures != words.end() || words.at("task") != "image" || !has_frost(words.at("corruptions")))
-    return;
-  throw Misuse("frost needs pictures of it: --frost FOLDER",
-               "ImageNet-C's are in its repository; without them --corruptions "
-               "noise,blur,snow,fog,brightness,digital");
-}
-
-void check_corruptions(const Words& words) {
-  const std::string &text = words.at("corruptions"), &task = words.at("task");
-  if (text == "none") return;
-  std::vector<std::string> known = split(corruption_defaults(task), ',');
-  if (task == "image") {
-    known = {"noise", "blur", "weather", "digital", "all", "extra"};
-    for (int i = 0; i < corrupt::corruption_count; ++i)
-      known.emplace_back(corrupt::name_of(corrupt::Corruption(i)));
-  }
-  for (const std::string& name : split(text, ',')) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw Misuse(fmt::format("--corruptions does not know '{}' for --task {}{}", shown(name), task,
-                             suggestion(name, known)),
-                 "none, or of " + listed(known));
-  }
-  check_frost(words);
-}
-
-void check_attacks(const Words& words) {
-  static const std::vector<std::string> known = {"noise",   "fgsm",     "pgd",    "mpgd",
-                                                 "apgd-ce", "apgd-dlr", "apgd-t", "fab",
-                                                 "fab-t",   "square",   "spsa",   "cw"};
-  if (words.at("attack") == "none") return;
-  for (const std::string& name : split(words.at("attack"), ',')) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw Misuse(fmt::format("--attack does not know '{}'{}", shown(name), suggestion(name, known)),
-                 "none, or of " + listed(known));
-  }
+  if (!has_flag(task, "attack")) words["attack"] = "none";
 }
 
 void add_contenders(ComparePlan& plan) {
@@ -219,16 +157,6 @@ void add_contenders(ComparePlan& plan) {
     if (!seen.insert(name).second)
       throw Misuse(fmt::format("--mechanisms names {} twice", shown(name)));
     plan.contenders.push_back(contender_of(name));
-  }
-}
-
-/// What trained runs have of their own cannot be asked for.
-void check_checkpoint(const Words& typed) {
-  if (typed.count("checkpoint") == 0) return;
-  for (const char* flag : {"mechanisms", "seeds", "budget", "steps", "model"}) {
-    if (typed.count(flag) == 0) continue;
-    throw Misuse(fmt::format("--{} does not go with --checkpoint", flag),
-                 "nothing is trained; mechanisms, seeds and steps are those of the runs");
   }
 }
 
@@ -245,16 +173,6 @@ void take_from_runs(Words& words) {
 }
 
 }  // namespace
-
-bool has_frost(const std::string& corruptions) {
-  if (corruptions == "none") return false;
-  const auto frosts = [](const std::string& name) {
-    const auto all = corrupt::corruptions_named(name);
-    return std::find(all.begin(), all.end(), corrupt::Corruption::frost) != all.end();
-  };
-  const auto names = split(corruptions, ',');
-  return std::any_of(names.begin(), names.end(), frosts);
-}
 
 ComparePlan plan_of(const Compare& verb) {
   check_checkpoint(verb.words);
@@ -281,7 +199,8 @@ ComparePlan plan_of(const Compare& verb) {
       plan.train[flag] = text;
   }
   check_train(plan.train);
-  check_corruptions(plan.words);
+  check_task_flags(verb.words, task);
+  check_corruptions(plan.words, verb.words);
   check_attacks(plan.words);
   add_contenders(plan);
   const std::int64_t seeds = to_count(plan.words.at("seeds"));
@@ -296,11 +215,21 @@ ComparePlan plan_of(const Compare& verb) {
   return plan;
 }
 
+namespace {
+
+/// What is trained already has mechanisms and seeds of its own, and no task has all flags.
+bool counts(const ComparePlan& plan, std::string_view flag) {
+  return has_flag(plan.words.at("task"), flag) &&
+         (plan.checkpoints.empty() || !is_of_training(flag));
+}
+
+}  // namespace
+
 Json json_of(const ComparePlan& plan) {
   Json json = Json::object();
   for (const Flag& flag : find_verb("compare")->flags) {  // in the page's order
     const auto found = plan.words.find(std::string(flag.name));
-    if (found == plan.words.end()) continue;
+    if (found == plan.words.end() || !counts(plan, flag.name)) continue;
     const std::string& text = found->second;
     if (flag.name == "mechanisms" || flag.name == "checkpoint") {
       json[found->first] = split(text, ',');
@@ -310,7 +239,7 @@ Json json_of(const ComparePlan& plan) {
       json[found->first] = text;
     }
   }
-  json["train"] = json_of(plan.train);
+  if (plan.checkpoints.empty()) json["train"] = json_of(plan.train);
   return json;
 }
 

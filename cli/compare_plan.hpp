@@ -37,6 +37,11 @@ ComparePlan plan_of(const Compare& verb);
 /// As --plan reads it.
 Json json_of(const ComparePlan& plan);
 
+/// Does it again as plan.json in the folder of its results says, in as many processes.
+std::string again_command(const ComparePlan& plan, const std::string& out);
+/// The same with every flag, for whoever has not the folder; `made_by` makes ./made-images first.
+std::string flags_command(const ComparePlan& plan, const std::string& made_by);
+
 /// Whether frost is among corruptions of images, by itself or in weather or all.
 bool has_frost(const std::string& corruptions);
 

@@ -43,6 +43,7 @@ struct RunFound {
   std::vector<Record> records;
   std::map<std::string, std::string> right;  ///< by Record: a digit a sample, 1 is right
   Json maps = Json::array(), ellipses = Json::array();
+  Json flags = Json::array();  ///< doubts about what is shown of it
   std::int64_t peak_bytes = 0;
 };
 
@@ -68,7 +69,7 @@ struct Comparison {
 
 /// results.json.
 Json results_json(const Comparison& comparison);
-/// The same numbers, a line each: measure, mechanism, seed, value, unit, n.
+/// The same numbers, a line each: measure, mechanism, seed, value, unit, n, group, flags.
 std::string results_csv(const Json& results);
 /// The table of the verdict for a terminal.
 void print_results(const Json& results);

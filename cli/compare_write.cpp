@@ -2,6 +2,7 @@
 // Results as files, and as a table on a terminal.
 #include "cli/compare_results.hpp"
 
+#include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/write.hpp"
 
@@ -51,6 +52,22 @@ std::string samples_of(const Json& measure) {
   return n <= 0 || group == "speed" || group == "memory" ? "" : std::to_string(n);
 }
 
+/// Names of the doubts about one value.
+std::string flags_at(const Json& measure, const std::string& mechanism, std::size_t seed) {
+  const Json& flagged = measure.at("flagged");
+  if (!flagged.contains(mechanism)) return "";
+  return listed(flagged.at(mechanism).at(seed).get<std::vector<std::string>>(), "; ");
+}
+
+/// " (Clean accuracy; Under fog)", or how many where they are many.
+std::string places_of(const Json& flag) {
+  constexpr std::size_t most = 3;
+  const auto titles = flag.value("measures", Json::array()).get<std::vector<std::string>>();
+  if (titles.empty()) return "";
+  return titles.size() > most ? fmt::format(" ({} measures)", titles.size())
+                              : fmt::format(" ({})", listed(titles, "; "));
+}
+
 /// All Records of the runs, a line each.
 std::string records_text(const Comparison& comparison) {
   std::string text;
@@ -63,15 +80,16 @@ std::string records_text(const Comparison& comparison) {
 }  // namespace
 
 std::string results_csv(const Json& results) {
-  std::string text = "measure,mechanism,seed,value,unit,n,group\n";
+  std::string text = "measure,mechanism,seed,value,unit,n,group,flags\n";
   for (const Json& measure : results.at("measures")) {
     for (const auto& [mechanism, values] : measure.at("values").items()) {
       for (std::size_t s = 0; s < values.size(); ++s) {
         if (!values[s].is_number()) continue;
-        text += fmt::format("{},{},{},{},{},{},{}\n", field(measure.at("name").get<std::string>()),
-                            field(mechanism), results.at("seeds")[s].dump(), values[s].dump(),
-                            field(measure.at("unit").get<std::string>()), measure.at("n").dump(),
-                            measure.at("group").get<std::string>());
+        text += fmt::format(
+            "{},{},{},{},{},{},{},{}\n", field(measure.at("name").get<std::string>()),
+            field(mechanism), results.at("seeds")[s].dump(), values[s].dump(),
+            field(measure.at("unit").get<std::string>()), measure.at("n").dump(),
+            measure.at("group").get<std::string>(), field(flags_at(measure, mechanism, s)));
       }
     }
   }
@@ -109,7 +127,7 @@ void print_results(const Json& results) {
   const std::string why = results.value("demonstration_because", "");
   if (!why.empty()) fmt::print("A demonstration: {}.\n", why);
   for (const Json& flag : results.at("flags")) {
-    fmt::print("doubt: {}: {}; {}\n", flag.at("name").get<std::string>(),
+    fmt::print("doubt: {}{}: {}; {}\n", flag.at("name").get<std::string>(), places_of(flag),
                flag.at("means").get<std::string>(), flag.at("do").get<std::string>());
   }
 }

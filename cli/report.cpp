@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // foci report: runs that are there, side by side. Over one task and one set of data, or not at all.
+#include "cli/compare_alike.hpp"
 #include "cli/compare_doubts.hpp"
 #include "cli/compare_plan.hpp"
 #include "cli/machine.hpp"
 #include "cli/misuse.hpp"
 #include "cli/run_facts.hpp"
 #include "cli/run_words.hpp"
+#include "cli/shell_words.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
@@ -86,8 +88,10 @@ std::vector<Taken> whole_runs(const std::vector<std::string>& folders, Json& fla
 }
 
 void check_same(const std::vector<Taken>& runs) {
+  std::vector<RunFacts> facts;
   const Taken& first = runs.front();
   for (const Taken& run : runs) {
+    facts.push_back(run.facts);
     if (run.facts.task != first.facts.task) {
       throw FileError(fmt::format("{} learned {}, {} {}: they cannot stand side by side",
                                   shown(run.facts.folder), run.facts.task,
@@ -100,6 +104,22 @@ void check_same(const std::vector<Taken>& runs) {
                                 shown(run.facts.folder), run.facts.words.at("data"), sum,
                                 shown(first.facts.folder), first.facts.words.at("data"), other));
   }
+  check_one_split(facts);
+}
+
+/// What was measured in several ways is no comparison.
+void leave_unlike_out(std::vector<Taken>& runs, Json& flags) {
+  std::vector<MeasuredRun> measured;
+  measured.reserve(runs.size());
+  for (Taken& run : runs) measured.push_back({&run.facts, &run.found});
+  const Json doubt = keep_alike(measured);
+  if (doubt.is_null()) return;
+  const std::string means = doubt.at("means");
+  if (std::all_of(runs.begin(), runs.end(),
+                  [](const Taken& run) { return run.found.records.empty(); }))
+    throw FileError("report: nothing is measured alike in all runs; " + means);
+  warn(means);
+  flags.push_back(doubt);
 }
 
 std::string metric_in(const std::string& name) { return name.substr(0, name.find_first_of(": ")); }
@@ -166,7 +186,9 @@ Comparison assembled(std::vector<Taken> runs, const Json& flags, const Report& v
   for (const MechanismName& one : names) {
     for (const auto& [flag, value] : one.flags) shared.erase(flag);
   }
-  const std::string sum = runs.front().found.records.back().data_sha256;
+  const auto measured = std::find_if(runs.begin(), runs.end(),
+                                     [](const Taken& run) { return !run.found.records.empty(); });
+  const std::string sum = measured->found.records.back().data_sha256;
   Comparison all;
   for (std::size_t i = 0; i < runs.size(); ++i) add_run(all, std::move(runs[i]), names[i]);
   std::sort(all.seeds.begin(), all.seeds.end());
@@ -179,7 +201,7 @@ Comparison assembled(std::vector<Taken> runs, const Json& flags, const Report& v
   const std::string why =
       demonstration_reason(all.seeds.size(), compare::bootstrap_seeds, 0, false);
   std::string command = "foci report";
-  for (const std::string& folder : verb.runs) command += " " + folder;
+  for (const std::string& folder : verb.runs) command += " " + shell_quoted(folder);
   all.facts = {{"title", fmt::format("{} on {}", listed(contenders), first.words.at("data"))},
                {"task", first.task},
                {"state", "done"},
@@ -215,6 +237,7 @@ int run(const Report& verb) {
   Json flags = Json::array();
   std::vector<Taken> runs = whole_runs(verb.runs, flags);
   check_same(runs);
+  leave_unlike_out(runs, flags);
   const Comparison all = assembled(std::move(runs), flags, verb);
   Json results = results_json(all);
   const auto out = verb.words.find("out");

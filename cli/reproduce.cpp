@@ -2,6 +2,7 @@
 // foci reproduce: a Record's command once more, in a folder that goes away, and both values.
 #include "cli/machine.hpp"
 #include "cli/misuse.hpp"
+#include "cli/shell_words.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "cli/verbs.hpp"
@@ -44,32 +45,6 @@ class Passing {
  private:
   std::string path_;
 };
-
-/// Words as a shell would have them, quotes gone.
-std::vector<std::string> shell_words(const std::string& command) {
-  std::vector<std::string> words;
-  std::string word;
-  bool inside = false, begun = false;
-  for (std::size_t i = 0; i < command.size(); ++i) {
-    const char c = command[i];
-    if (c == '\\' && !inside && i + 1 < command.size()) {
-      word += command[++i];
-      begun = true;
-    } else if (c == '\'') {
-      inside = !inside;
-      begun = true;
-    } else if (c == ' ' && !inside) {
-      if (begun) words.push_back(word);
-      word.clear();
-      begun = false;
-    } else {
-      word += c;
-      begun = true;
-    }
-  }
-  if (begun) words.push_back(word);
-  return words;
-}
 
 /// Beside results.json lie the Records that it is made of.
 std::string records_path(const std::string& path) {
@@ -131,21 +106,42 @@ void mirror(const std::string& run, const std::string& to) {
   }
 }
 
+/// Speed and memory of training are of a comparison's turns, which no command measures alone.
+void check_timing(const Reproduce& verb, const Record& record) {
+  if (record.name != "train_per_second" && record.name != "peak_mebibytes") return;
+  const std::string plan =
+      (fs::path(records_path(verb.records)).parent_path() / "plan.json").string();
+  const bool says = record.command.find("compare ") != record.command.npos;
+  throw FileError(fmt::format(
+      "'{}' is a timing of a comparison, in turn with its other mechanisms; this times all of them "
+      "again: {}",
+      shown(record.name),
+      says ? record.command
+           : fmt::format("foci compare --plan {} --out again", shell_quoted(plan))));
+}
+
+/// The place of the verb behind "foci", or behind "foci launch -n 2 --".
+std::size_t place_of_verb(const std::vector<std::string>& words) {
+  if (words.size() < 2 || words[1] != "launch") return 1;
+  return std::size_t(std::find(words.begin(), words.end(), "--") - words.begin()) + 1;
+}
+
 /// The command with every folder it would write to exchanged.
 std::vector<std::string> moved(const Record& record, const std::string& run,
                                const Passing& scratch) {
   std::vector<std::string> words = shell_words(record.command);
   static const std::vector<std::string> can = {"train", "eval", "attack", "measure"};
-  if (words.size() < 3 || words[0] != "foci" ||
-      std::find(can.begin(), can.end(), words[1]) == can.end()) {
+  const std::size_t verb = place_of_verb(words);
+  if (words.size() < verb + 2 || words[0] != "foci" ||
+      std::find(can.begin(), can.end(), words[verb]) == can.end()) {
     throw FileError(fmt::format("'{}': its command '{}' is none of foci {}", shown(record.name),
                                 shown(record.command), listed(can)));
   }
-  if (words[1] != "train") {
-    mirror(words[2], run);
-    words[2] = run;
+  if (words[verb] != "train") {
+    mirror(words[verb + 1], run);
+    words[verb + 1] = run;
   }
-  for (std::size_t i = 2; i + 1 < words.size(); ++i) {
+  for (std::size_t i = verb + 1; i + 1 < words.size(); ++i) {
     if (words[i] == "--run") words[i + 1] = run;
     if (words[i] == "--out" || words[i] == "--right" || words[i] == "--maps")
       words[i + 1] = scratch.file("out" + std::to_string(i));
@@ -200,6 +196,7 @@ double tolerance_of(const Reproduce& verb, const Record& record) {
 
 int run(const Reproduce& verb) {
   const Record record = chosen(verb);
+  check_timing(verb, record);
   const Passing scratch;
   const std::string run = scratch.file("run");
   const auto words = moved(record, run, scratch);

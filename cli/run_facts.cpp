@@ -157,6 +157,7 @@ void add_found(RunFound& to, const Json& stage) {
   }
   add_objects(to.maps, stage, "maps");
   add_objects(to.ellipses, stage, "ellipses");
+  add_objects(to.flags, stage, "flags");
   to.peak_bytes = std::max(to.peak_bytes, stored_number(stage, "peak_bytes", std::int64_t(0)));
 }
 

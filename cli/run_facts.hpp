@@ -44,7 +44,8 @@ struct MetricsLine {
 };
 std::vector<MetricsLine> metrics_of(const std::string& run);
 
-/// What a step of a comparison left behind: Records, right, layers, maps, ellipses, peak_bytes.
+/// What a step of a comparison left behind: Records, right, layers, maps, ellipses, flags,
+/// peak_bytes.
 /// Throws InvalidArgument.
 void add_found(RunFound& to, const Json& stage);
 /// All of a run that somebody trained and judged: records.jsonl, and what a comparison added.

@@ -70,11 +70,20 @@ struct Spent {
   std::int64_t peak_bytes = 0;
 };
 
+Spent spent_before(const std::string& path) {
+  const Json before = read_json(path);
+  const Json seconds = before.is_object() ? before.value("seconds", Json()) : Json();
+  const Json bytes = before.is_object() ? before.value("peak_bytes", Json()) : Json();
+  if (seconds.is_number() && bytes.is_number()) return {seconds, bytes};
+  if (fs::exists(path)) warn(fmt::format("{}: holds no time; it is counted anew", shown(path)));
+  return {};
+}
+
 class Comparing {
  public:
   Comparing(const Compare& verb, const dist::Standing& standing)
       : verb_(verb),
-        plan_(plan_of(verb)),
+        plan_(whole_plan(verb)),
         standing_(standing),
         place_(compare_folder(verb)),
         out_(place_.folder),
@@ -91,18 +100,16 @@ class Comparing {
     const CompareRoom room = compare_room(verb, standing, run_count(plan_));
     jobs_ = room.jobs;
     site_.threads = room.threads;
-    const Json before = read_json(out_ + "/spent.json");
-    if (before.is_object())
-      spent_ = {before.value("seconds", 0.0), before.value("peak_bytes", std::int64_t(0))};
+    spent_ = spent_before(out_ + "/spent.json");
   }
 
   int go() {
     const StopWish stop;
     CompareSteps steps;
     tell_alone();
+    plan_.called = launched() + "compare";
     if (plan_.checkpoints.empty()) {
       const int jobs = jobs_ * standing_.size;
-      plan_.called = launched() + "compare";
       tell_data();
       check_budget(plan_, site_, jobs);
       timing_ = compare_timing(plan_, site_, jobs_ * standing_.local_size,
@@ -296,7 +303,8 @@ class Comparing {
                  {"data", data},
                  {"model", model_json(done)},
                  {"plan", json_of(plan_)},
-                 {"reproduce", fmt::format("foci compare --plan {}/plan.json --out again", out_)},
+                 {"reproduce", again_command(plan_, out_)},
+                 {"reproduce_flags", flags_command(plan_, data_.made_by)},
                  {"flags", data_.flags}};
     return all;
   }

@@ -2,11 +2,13 @@
 // Where the data of a comparison comes from.
 #include "cli/torch/compare_data.hpp"
 
+#include "cli/compare_alike.hpp"
 #include "cli/data.hpp"
 #include "cli/data_sets.hpp"
 #include "cli/misuse.hpp"
 #include "cli/run_words.hpp"
 #include "cli/suggest.hpp"
+#include "cli/torch/attack_plan.hpp"
 
 #include <foci/data.hpp>
 #include <foci/error.hpp>
@@ -50,7 +52,12 @@ bool is_fetched(const std::string& name) {
   verb.common.quiet = true;
   verb.action = Data::Action::get;
   verb.name = name;
-  return get_data(verb) == 0;
+  try {
+    return get_data(verb) == 0;
+  } catch (const fs::filesystem_error& fault) {  // such as a folder that nobody may write into
+    throw FileError(
+        fmt::format("{}: {}", shown(fault.path1().string()), fault.code().message()));
+  }
 }
 
 std::string made_instead(const Compare& verb, const std::string& out, const std::string& why,
@@ -142,6 +149,16 @@ void add_inputs(const ComparePlan& plan, const ImageSides& sides, CompareData& d
 
 }  // namespace
 
+ComparePlan whole_plan(const Compare& verb) {
+  ComparePlan plan = plan_of(verb);
+  if (plan.words.at("attack") == "none") return plan;
+  Words words{{"count", plan.words.at("attack-samples")}};
+  for (const char* flag : {"attack", "norm", "eps", "iterations", "queries", "check"})
+    words[flag] = plan.words.at(flag);
+  attack_plan(words, verb.common);
+  return plan;
+}
+
 ImageSides settle_plan(ComparePlan& plan, const std::string& path) {
   if (plan.task != "images" && plan.task != "segments") return {};
   if (!plan.checkpoints.empty()) {
@@ -159,8 +176,15 @@ ImageSides settle_plan(ComparePlan& plan, const std::string& path) {
 CompareData compare_data(ComparePlan& plan, const Compare& verb, const std::string& out) {
   CompareData data;
   data.path = path_of(plan, verb, out, data);
+  const std::string name = plan.words.at("data");
+  const bool images = data.path == out + "/made-images";
+  if (images) {
+    plan.words["data"] = data.path;  // or plan.json would name what was not to be had
+    data.made_by =
+        fmt::format("foci data make images --out made-images --count {} --seed 1", made_images);
+  }
   data.sha256 = data::fingerprint_of(data.path).sha256;
-  data.facts = {{"name", plan.words.at("data")},
+  data.facts = {{"name", images ? "made images" : name},
                 {"path", data.path},
                 {"sha256", data.sha256},
                 {"made", data.path.starts_with(out + "/made-")},
@@ -208,6 +232,7 @@ std::vector<RunFacts> take_checkpoints(ComparePlan& plan, const CompareSite& sit
     if (std::find(plan.seeds.begin(), plan.seeds.end(), seed) == plan.seeds.end())
       plan.seeds.push_back(seed);
   }
+  check_one_split(taken);
   const std::vector<MechanismName> names = mechanism_names(taken);
   std::set<std::pair<std::string, std::string>> seen;
   for (std::size_t i = 0; i < names.size(); ++i) {

@@ -11,11 +11,15 @@
 
 namespace foci::cli {
 
+/// The plan of a call, its attacks read as foci attack will: what is wrong is told before training.
+ComparePlan whole_plan(const Compare& verb);
+
 struct CompareData {
   std::string path, sha256;
   Json facts;                  ///< results.json's data
   Json flags = Json::array();  ///< that it was made, for instance
   std::string inputs;          ///< what images become
+  std::string made_by;         ///< a command that makes them as ./made-images; empty elsewhere
 };
 /// A folder as it is; a known set from data/, fetched where that can be; ListOps made into `out`;
 /// images made there where nobody asked for a set and the usual one cannot be had. The plan is

@@ -149,6 +149,15 @@ std::vector<at::Tensor> of_one_size(std::vector<at::Tensor> layers) {
   return layers;
 }
 
+/// The page says why it has no heat-maps.
+Json too_many(std::int64_t tokens) {
+  return {{"name", "no-maps"},
+          {"means", fmt::format("images have {} tokens: heat-maps and ellipses are drawn of {} and "
+                                "fewer",
+                                tokens, most_tokens)},
+          {"do", "--model 'patch=...' with larger patches, or foci measure RUN --pictures FOLDER"}};
+}
+
 }  // namespace
 
 Json compare_maps(const std::string& run, std::int64_t images) {
@@ -156,12 +165,16 @@ Json compare_maps(const std::string& run, std::int64_t images) {
   const data::ImageSet set = data::evenly(images_of(config.data, config.words), images);
   const Subject subject =
       config.task == "segments" ? segmenter_of(run, config, set) : classifier_of(run, config, set);
-  Json maps = Json::array(), ellipses = Json::array();
+  Json maps = Json::array(), ellipses = Json::array(), flags = Json::array();
   for (std::int64_t i = 0; i < set.size(); ++i) {
     const auto pass = [&] { subject.passes.run(std::span(&i, 1)); };
     const std::vector<at::Tensor> layers = of_one_size(measure::maps(pass));
     const std::int64_t tokens = layers.at(0).size(2);
-    if (tokens > most_tokens || layers[0].size(3) != tokens) break;
+    if (tokens > most_tokens) {
+      flags.push_back(too_many(tokens));
+      break;
+    }
+    if (layers[0].size(3) != tokens) break;
     const auto [image, label] = subject.sight(i);
     const train::Standing standing = subject.passes.standing.front();
     maps.push_back({{"image", i},
@@ -180,7 +193,11 @@ Json compare_maps(const std::string& run, std::int64_t images) {
     });
     pass();
   }
-  return {{"stage", "maps"}, {"records", Json::array()}, {"maps", maps}, {"ellipses", ellipses}};
+  return {{"stage", "maps"},
+          {"records", Json::array()},
+          {"maps", maps},
+          {"ellipses", ellipses},
+          {"flags", flags}};
 }
 
 }  // namespace foci::cli

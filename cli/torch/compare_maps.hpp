@@ -11,7 +11,7 @@
 namespace foci::cli {
 
 /// "maps" and "ellipses" as results.json has them, of images evenly over the run's judged split.
-/// Models of more than 256 tokens have none.
+/// Models of more than 256 tokens have none, and "flags" says so.
 Json compare_maps(const std::string& run, std::int64_t images);
 
 }  // namespace foci::cli

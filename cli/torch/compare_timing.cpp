@@ -166,9 +166,39 @@ std::string timing_key(const ComparePlan& plan, const CompareSite& site) {
 
 std::string timing_path(const CompareSite& site) { return site.out + "/timing.json"; }
 
+bool is_list_of_numbers(const Json& json) {
+  return json.is_array() &&
+         std::all_of(json.begin(), json.end(), [](const Json& one) { return one.is_number(); });
+}
+
+/// As keep() and compare_steps() write it.
+bool is_timing(const Json& json) {
+  const auto lacks = [](const Json& of, const char* name, auto is) {
+    return of.contains(name) && !is(of.at(name));
+  };
+  const auto is_number = [](const Json& one) { return one.is_number(); };
+  const auto is_text = [](const Json& one) { return one.is_string(); };
+  if (!json.is_object() || !json.contains("key") || !json.value("speeds", Json()).is_object())
+    return false;
+  for (const char* text : {"key", "budget"}) {
+    if (lacks(json, text, is_text)) return false;
+  }
+  for (const char* number : {"together", "seconds", "steps"}) {
+    if (lacks(json, number, is_number)) return false;
+  }
+  if (json.contains("budget") && !json.contains("steps")) return false;
+  return std::all_of(json.at("speeds").begin(), json.at("speeds").end(), [&](const Json& speed) {
+    return speed.is_object() && is_list_of_numbers(speed.value("per_second", Json())) &&
+           is_list_of_numbers(speed.value("mebibytes", Json())) &&
+           speed.at("mebibytes").size() == speed.at("per_second").size() &&
+           !lacks(speed, "round", is_list_of_numbers) &&
+           speed.value("samples", Json()).is_number() && speed.value("command", Json()).is_string();
+  });
+}
+
 Json stored_timing(const ComparePlan& plan, const CompareSite& site) {
   const Json stored = read_json(timing_path(site));
-  if (stored.is_object() && stored.value("key", "") == timing_key(plan, site)) return stored;
+  if (is_timing(stored) && stored.at("key") == timing_key(plan, site)) return stored;
   return {{"key", timing_key(plan, site)}, {"speeds", Json::object()}};
 }
 
@@ -231,6 +261,8 @@ void check_budget(const ComparePlan& plan, const CompareSite& site, int jobs) {
 
 CompareTiming compare_timing(const ComparePlan& plan, const CompareSite& site, int jobs,
                              const std::function<void(const std::string&)>& now) {
+  if (fs::exists(timing_path(site)) && !is_timing(read_json(timing_path(site))))
+    warn(fmt::format("{}: holds no timing; it is measured anew", shown(timing_path(site))));
   CompareTiming timing = timing_in(stored_timing(plan, site));
   const double before = timing.seconds;
   const auto begin = Clock::now();
@@ -319,7 +351,7 @@ std::vector<Record> speed_records(const ComparePlan& plan, const CompareSite& si
               .data_sha256 = site.data_sha256,
               .commit = commit_text(),
               .machine = site.cuda ? gpu_machine_text() : machine_text(),
-              .command = speed.command};
+              .command = again_command(plan, site.out)};  // only a comparison times its turns
   const compare::Summary turns = compare::summary_of(speed.per_second);
   Record memory = rate;
   if (turns.deviation > calm * turns.mean) {

@@ -63,6 +63,23 @@ inline nlohmann::json measure(const nlohmann::json& results, const std::string& 
   return {{"values", {}}, {"decides", {}}, {"group", {}}};
 }
 
+/// The comparison that several tests look at; made once.
+inline const std::string& whole() {
+  static const std::string out = [] {
+    const std::string path = folder().file("compared");
+    const Ran ran = call(small(path));
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.out.find("4 runs, 4 steps each (0.33 epochs); "), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("2 seeds cannot tell which mechanism is better; 3 can.\n"),
+              std::string::npos);
+    EXPECT_EQ(ran.out.find("Holm"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("A demonstration: 2 seeds, where 10 are the least (--seeds 10).\n"),
+              std::string::npos);
+    return path;
+  }();
+  return out;
+}
+
 /// Every file of the runs and when it was last written.
 inline std::set<std::string> times_of(const std::string& out) {
   std::set<std::string> times;

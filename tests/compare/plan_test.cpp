@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plan of a comparison: every flag changes what would be done, and what is wrong is told in one
 // line before anything is.
-#include "train/child.hpp"
+#include "compare/compared.hpp"
 
 #include "cli/run_facts.hpp"
 #include "cli/run_words.hpp"
+#include "cli/shell_words.hpp"
 #include "cli/torch/compare_stages.hpp"
 
 #include "thrown.hpp"
@@ -50,36 +51,25 @@ TEST(ComparePlans, FrostHasPictures) {
     const std::string trace = trace_of({"--corruptions", names, "--frost", frost()});
     EXPECT_NE(trace.find(" --frost " + frost()), std::string::npos) << trace;
   }
-  EXPECT_EQ(trace_of({"--corruptions", "fog", "--frost", frost()}).find(" --frost "),
-            std::string::npos);
 }
 
 TEST(ComparePlans, EveryFlagChangesWhatIsDone) {
   // Where and how it runs, tested above; and what is told beside the result.
-  const std::set<std::string> elsewhere = {"plan", "checkpoint", "out",     "jobs",   "json",
-                                           "help", "quiet",      "threads", "device", "patience"};
-  const std::map<std::string, std::string> values = {{"task", "listops"},
-                                                     {"data", "other"},
-                                                     {"mechanisms", "dot"},
-                                                     {"budget", "1h"},
-                                                     {"model", "dim=8"},
-                                                     {"attack", "fgsm"},
-                                                     {"norm", "l2"},
-                                                     {"eps", "4"},
-                                                     {"corruptions", "fog"},
-                                                     {"severity", "1,5"},
-                                                     {"seeds", "2"},
-                                                     {"steps", "11"},
-                                                     {"judge-samples", "77"},
-                                                     {"iterations", "7"},
-                                                     {"queries", "7"},
-                                                     {"check", "7"},
-                                                     {"maps", "0"},
-                                                     {"attack-samples", "7"},
-                                                     {"seed", "7"},
-                                                     {"corrupt-samples", "7"},
-                                                     {"measure-samples", "7"},
-                                                     {"frost", frost()}};
+  const std::set<std::string> elsewhere = {"plan",   "checkpoint", "out",   "jobs",
+                                           "json",   "help",       "quiet", "threads",
+                                           "device", "patience",   "frost"};
+  const std::map<std::string, std::string> values = {
+      {"task", "listops"},     {"data", "other"},
+      {"mechanisms", "dot"},   {"budget", "1h"},
+      {"model", "dim=8"},      {"attack", "fgsm"},
+      {"norm", "l2"},          {"eps", "4"},
+      {"corruptions", "fog"},  {"severity", "1,5"},
+      {"seeds", "2"},          {"steps", "11"},
+      {"judge-samples", "77"}, {"iterations", "7"},
+      {"queries", "7"},        {"check", "7"},
+      {"maps", "0"},           {"attack-samples", "7"},
+      {"seed", "7"},           {"corrupt-samples", "7"},
+      {"measure-samples", "7"}};
   for (const auto& flag : foci::cli::find_verb("compare")->flags) {
     const std::string name(flag.name);
     if (elsewhere.contains(name)) continue;
@@ -89,11 +79,106 @@ TEST(ComparePlans, EveryFlagChangesWhatIsDone) {
   EXPECT_EQ(trace_of({}), trace_of({"--plan", FOCI_SOURCE_DIR "/presets/compare.json"}));
 }
 
+/// The words of a command that a page shows.
+Words typed(const std::string& command) {
+  Words words = foci::cli::shell_words(command);
+  EXPECT_TRUE(words.size() > 2 && words[0] == "foci") << command;
+  words.erase(words.begin());
+  return words;
+}
+
+/// What a plan decides, whoever wrote it.
+std::string decided(const Words& words) {
+  const auto verb = std::get<foci::cli::WithTorch>(foci::cli::parse(words)).verb;
+  return foci::cli::json_of(foci::cli::plan_of(std::get<foci::cli::Compare>(verb))).dump();
+}
+
+TEST(ComparePlans, TheCommandThatDoesItAgainSaysTheSame) {
+  const std::vector<Words> all = {
+      {"--steps", "7"},
+      {"--budget", "1h", "--mechanisms", "dot,layer-change:form=distance", "--seed", "3"},
+      {"--model", "vit_micro dim=32 metric-layers=1:", "--steps", "2", "--data", "it's here"},
+      {"--task", "listops", "--steps", "3"},
+      {"--task", "series", "--data", "waves", "--severity", "1,5"},
+      {"--corruptions", "fog,frost", "--frost", frost(), "--attack", "none"}};
+  for (const Words& words : all) {
+    auto plan = train_test::plan_from(words);
+    const std::string command = foci::cli::flags_command(plan, "");
+    EXPECT_EQ(decided(typed(command)), decided(Words{"compare"} + words)) << command;
+  }
+  auto plan = train_test::plan_from({"--data", "made-here", "--steps", "2"});
+  plan.called = "launch -n 2 -- compare";
+  plan.typed["device"] = "cuda";
+  EXPECT_EQ(foci::cli::again_command(plan, "my runs/a"),
+            "foci launch -n 2 -- compare --plan 'my runs/a/plan.json' --device cuda --out again");
+  const std::string flags = foci::cli::flags_command(plan, "foci data make images --out x");
+  EXPECT_TRUE(flags.starts_with("foci data make images --out x && foci launch -n 2 -- compare "))
+      << flags;
+  EXPECT_NE(flags.find(" --data made-images "), flags.npos) << flags;
+  EXPECT_TRUE(flags.ends_with(" --device cuda --out again")) << flags;
+}
+
+TEST(ComparePlans, OfTrainedRunsNothingIsSaidThatTheyHaveThemselves) {
+  auto plan = train_test::plan_from({"--data", "made-here", "--steps", "2"});
+  plan.checkpoints = {"a", "b"};
+  plan.words["checkpoint"] = "a,b";
+  const auto json = foci::cli::json_of(plan);
+  for (const char* flag : {"mechanisms", "seeds", "budget", "steps", "train"})
+    EXPECT_FALSE(json.contains(flag)) << flag;
+  const std::string command = foci::cli::flags_command(plan, "");
+  for (const char* flag : {" --mechanisms ", " --seeds ", " --budget ", " --steps ", " --model "})
+    EXPECT_EQ(command.find(flag), command.npos) << command;
+  EXPECT_NE(command.find(" --checkpoint a,b "), command.npos) << command;
+  EXPECT_NO_THROW(foci::cli::parse(typed(command)));
+}
+
 struct Refused {
   Words words;
   int status;
   std::string says;
 };
+
+void expect_refused(const std::vector<Refused>& all, const std::string& out) {
+  for (const Refused& one : all) {
+    Words words = {"compare", "--out", out};
+    const bool brings = one.words[0] == "--data" || one.words[0] == "--task";
+    if (!brings) words = words + Words{"--data", images()};
+    const Ran ran = call(words + one.words);
+    EXPECT_EQ(ran.status, one.status) << one.says << ran.out;
+    EXPECT_NE(ran.err.find(one.says), std::string::npos) << ran.err;
+  }
+  EXPECT_FALSE(fs::exists(out)) << "nothing may be left of what was refused";
+}
+
+TEST(ComparePlans, SaysWhatNothingCouldBeDoneWith) {
+  expect_refused(
+      {
+          {{"--corruptions", "fog", "--frost", frost()},
+           2,
+           "--frost is for the corruption frost, which --corruptions fog has not\n"},
+          {{"--eps", "banana"}, 2, "--eps 'banana' is no number\n"},
+          {{"--eps", "1,-2"}, 2, "--eps -2 is below 0\n"},
+          {{"--task", "text", "--data", images(), "--attack", "fgsm"},
+           2,
+           "compare --task text has no --attack; it is for image\n"},
+          {{"--task", "text", "--data", images(), "--severity", "5"},
+           2,
+           "compare --task text has no --severity; it is for image, series\n"},
+          {{"--task", "series", "--data", images(), "--judge-samples", "9"},
+           2,
+           "compare --task series has no --judge-samples; it is for image\n"},
+          {{"--task", "listops", "--maps", "2"},
+           2,
+           "compare --task listops has no --maps; it is for image, segment\n"},
+          {{"--task", "segment", "--data", images(), "--corruptions", "fog"},
+           2,
+           "compare --task segment has no --corruptions; it is for image, text, series\n"},
+          {{"--task", "segment", "--data", images(), "--frost", frost()},
+           2,
+           "compare --task segment has no --frost; it is for image\n"},
+      },
+      folder().file("useless"));
+}
 
 TEST(ComparePlans, SaysWhatIsWrong) {
   const std::string out = folder().file("wrong");
@@ -141,14 +226,7 @@ TEST(ComparePlans, SaysWhatIsWrong) {
       {{"--checkpoint", "nowhere"}, 1, "nowhere: has no whole config.json; is it a run?"},
       {{"--jobs", "0"}, 2, "--jobs 0 is not a size"},
   };
-  for (const Refused& one : all) {
-    Words words = {"compare", "--out", out};
-    const bool brings = one.words[0] == "--data" || one.words[0] == "--task";
-    if (!brings) words = words + Words{"--data", images()};
-    const Ran ran = call(words + one.words);
-    EXPECT_EQ(ran.status, one.status) << one.says << ran.out;
-    EXPECT_NE(ran.err.find(one.says), std::string::npos) << ran.err;
-  }
+  expect_refused(all, out);
   EXPECT_EQ(call({"report"}).status, 2);
   EXPECT_EQ(call({"report", "nowhere"}).status, 1);
   EXPECT_EQ(call({"reproduce"}).status, 2);

@@ -57,6 +57,85 @@ TEST(Report, RecordsOverOtherDataAreLeftAside) {
   EXPECT_NE(measure(results, "top1").at("values").at("dot")[0], 0.0123);
 }
 
+/// Runs with these Records, each judged in its own way; what `foci report` says of them.
+Ran reported(const std::vector<std::pair<std::string, json>>& changes, const std::string& name) {
+  Words words = {"report", "--out", folder().file("of-" + name)};
+  int i = 0;
+  for (const auto& [metric, change] : changes) {
+    const std::string run = folder().file(name + std::to_string(i++));
+    fs::copy(two_runs() + "/runs/" + metric, run, fs::copy_options::recursive);
+    if (!change.is_null()) add_record(run, "top1", change);
+    words.push_back(run);
+  }
+  return call(words);
+}
+
+TEST(Report, NumbersOverOtherSamplesAreNotHeldAgainstEachOther) {
+  const json few = {{"name", "top5"}, {"value", 0.5}, {"n", 10}, {"command", "foci eval x"}};
+  json many = few;
+  many["n"] = 48;
+  const Ran ran = reported({{"dot", few}, {"random", many}}, "counted");
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const std::string a = folder().file("counted0"), b = folder().file("counted1");
+  const json results = results_of(folder().file("of-counted"));
+  for (const json& flag : results.at("flags"))
+    EXPECT_NE(flag.at("name"), "measured-otherwise") << "training judged both: " << flag;
+
+  json attacked = {{"name", "robust linf 1/255"},
+                   {"value", 0.5},
+                   {"n", 64},
+                   {"command", "foci attack x --attack pgd --iterations 5 --out y --seed 3"}};
+  json otherwise = attacked;
+  otherwise["n"] = 6;
+  otherwise["command"] = "foci attack z --attack apgd-ce,square --out w";
+  const Ran apart = reported({{"dot", attacked}, {"random", otherwise}}, "apart");
+  ASSERT_EQ(apart.status, 0) << apart.err;
+  const std::string why =
+      "left out, not measured alike: robust linf 1/255 (over 64 samples by foci attack --attack "
+      "pgd --iterations 5 in " +
+      folder().file("apart0") + ", over 6 samples by foci attack --attack apgd-ce,square in " +
+      folder().file("apart1") + ")\n";
+  EXPECT_NE(apart.err.find(why), std::string::npos) << apart.err;
+  const json left = results_of(folder().file("of-apart"));
+  EXPECT_EQ(left.at("flags")[0].at("name"), "measured-otherwise");
+  for (const json& one : left.at("measures")) EXPECT_NE(one.at("name"), "robust linf 1/255");
+
+  otherwise["n"] = 64;  // now only folder, seed and what says nothing of the value are others
+  otherwise["command"] = "foci attack z --iterations 5 --attack pgd --seed 9 --check 0 --count 64";
+  const Ran alike = reported({{"dot", attacked}, {"random", otherwise}}, "alike");
+  ASSERT_EQ(alike.status, 0) << alike.err;
+  EXPECT_EQ(alike.err.find("not measured alike"), std::string::npos) << alike.err;
+  measure(results_of(folder().file("of-alike")), "robust linf 1/255");
+}
+
+TEST(Report, TheNewestThatAllRunsHaveIsCompared) {
+  const json own = json::parse("{}");
+  const json few = {{"value", 0.0123}, {"n", 10}, {"command", "foci eval x --count 10"}};
+  const Ran ran = reported({{"dot", few}, {"random", own}}, "newest");
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const json top1 = measure(results_of(folder().file("of-newest")), "top1");
+  EXPECT_EQ(top1.at("n"), 48);
+  EXPECT_NE(top1.at("values").at("dot")[0], 0.0123) << "over 10 images, where random has 48";
+}
+
+TEST(Report, RunsOfTwoSplitsAreRefused) {
+  const std::string run = folder().file("valid-run");
+  fs::copy(two_runs() + "/runs/random", run, fs::copy_options::recursive);
+  json config = json::parse(read(run + "/config.json"));
+  config["flags"]["split"] = "valid";
+  write(run + "/config.json", config.dump());
+  const std::string dot = two_runs() + "/runs/dot";
+  const std::string says = "foci: " + run + " is judged by the valid split, " + dot +
+                           " by test: they cannot stand side by side\n";
+  const Ran report = call({"report", dot, run, "--out", folder().file("of-splits")});
+  EXPECT_EQ(report.status, 1);
+  EXPECT_EQ(report.err, says);
+  const Ran compared =
+      call({"compare", "--checkpoint", dot + "," + run, "--out", folder().file("taken-splits")});
+  EXPECT_EQ(compared.status, 1);
+  EXPECT_EQ(compared.err, says);
+}
+
 TEST(Reproduce, SaysWhichOfSeveralItTook) {
   const std::string run = folder().file("twice-judged");
   fs::copy(two_runs() + "/runs/dot", run, fs::copy_options::recursive);

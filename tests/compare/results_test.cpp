@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <sstream>
 
 namespace {
 
@@ -91,6 +92,79 @@ TEST(CompareResults, AScoreUnderAttackStandsBesideTheSameImagesBefore) {
   EXPECT_EQ(measures[1].at("key"), true);
   EXPECT_EQ(measures[2].at("name"), "robust linf 1/255");
   EXPECT_EQ(results.at("verdict").at("comparisons"), 2);
+}
+
+/// As they come of a map by name: 16 before 2, and 2 before 8.
+TEST(CompareResults, EpsAreInTheOrderOfNumbers) {
+  Comparison all = made();
+  add(all, "clean", 0.9, 0.9);
+  for (const char* eps : {"16/255", "2/255", "8/255"}) {
+    add(all, std::string("robust linf ") + eps, 0.4, 0.4);
+    add(all, std::string("robust linf ") + eps + " 1. apgd-ce", 0.5, 0.5);
+  }
+  for (const char* eps : {"10", "9.5"}) add(all, std::string("robust l2 ") + eps, 0.3, 0.3);
+  const Json results = results_json(all);
+  const Json& curves = results.at("curves").at("robustness");
+  ASSERT_EQ(curves.size(), 3u);
+  for (const Json& curve : curves) {
+    EXPECT_EQ(curve.at("eps"), curve.at("norm") == "l2" ? Json({0, 9.5, 10}) : Json({0, 2, 8, 16}));
+    EXPECT_EQ(curve.at("values").at("dot").size(), curve.at("eps").size());
+  }
+  std::vector<std::string> titles;
+  for (const Json& measure : results.at("measures")) titles.push_back(measure.at("title"));
+  EXPECT_EQ(titles,
+            (std::vector<std::string>{"Before the attack, same images", "Under attack, linf 2/255",
+                                      "Under attack, linf 8/255", "Under attack, linf 16/255",
+                                      "Under attack, l2 9.5", "Under attack, l2 10"}));
+}
+
+TEST(CompareResults, AFlagSaysAtWhichMeasureMechanismAndSeedItStands) {
+  Comparison all = made();
+  const foci::RecordFlag doubt{"masking", "the gradient vanishes", "attack adaptively"};
+  add(all, "top1", 0.9, 0.9);
+  add(all, "robust linf 1/255", 0.4, 0.4);
+  for (auto& run : all.runs) {
+    if (run.state.mechanism == "flat" && run.state.seed == 1)
+      run.found.records.back().flags.push_back(doubt);
+  }
+  all.facts["flags"] = Json::array({{{"name", "whole"}, {"means", "of all"}, {"do", "nothing"}}});
+  const Json results = results_json(all);
+  EXPECT_FALSE(results.at("flags")[0].contains("measures"));
+  EXPECT_EQ(results.at("flags")[1].at("measures"), Json({"Under attack, linf 1/255"}));
+  EXPECT_EQ(results.at("measures")[0].at("flagged"), Json::object());
+  const Json& flagged = results.at("measures")[1].at("flagged");
+  EXPECT_EQ(flagged, Json::parse(R"({"dot":[[],[],[]],"flat":[[],["masking"],[]]})"));
+  const std::string csv = foci::cli::results_csv(results);
+  EXPECT_TRUE(csv.starts_with("measure,mechanism,seed,value,unit,n,group,flags\n")) << csv;
+  std::istringstream lines(csv);
+  std::vector<std::string> doubted;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with(",masking")) doubted.push_back(line.substr(0, 24));
+  }
+  EXPECT_EQ(doubted, std::vector<std::string>{"robust linf 1/255,flat,1"});
+  EXPECT_NE(printed(results).find("doubt: masking (Under attack, linf 1/255): the gradient"),
+            std::string::npos);
+}
+
+TEST(CompareResults, CorruptionsOfTextAndSeriesDecideTogether) {
+  Comparison text = made(), series = made();
+  add(text, "perplexity", 9, 9);
+  add(text, "perplexity_swap", 20, 10);
+  add(text, "perplexity_bytes", 40, 20);
+  add(series, "accuracy_noise_3", 0.2, 0.6);
+  add(series, "accuracy_spikes_3", 0.4, 0.8);
+  const Json of_text = results_json(text), of_series = results_json(series);
+  const Json& mean = of_text.at("measures")[1];
+  EXPECT_EQ(mean.at("title"), "Perplexity under corruption");
+  EXPECT_EQ(mean.at("decides"), true);
+  EXPECT_NEAR(mean.at("mean").at("dot").get<double>(), 30, 0.01);
+  EXPECT_EQ(mean.at("against").at("flat").at("verdict"), "better");
+  EXPECT_EQ(of_text.at("verdict").at("comparisons"), 2);
+  EXPECT_NE(said(text).find("Better than dot on this budget: flat (Perplexity under corruption)"),
+            std::string::npos)
+      << said(text);
+  EXPECT_EQ(of_series.at("measures")[0].at("title"), "Accuracy under corruption");
+  EXPECT_NEAR(of_series.at("measures")[0].at("mean").at("flat").get<double>(), 0.7, 1e-3);
 }
 
 TEST(CompareResults, TheTableSaysOverHowManySamples) {
