@@ -99,7 +99,8 @@ def attend(folder, question):
     tensors = {name: question[name] for name in ("q", "k", "v", "v_prev") if name in question}
     tensors["do"] = [[1.0] + [0.0] * (width - 1)]
     save(folder / "in.safetensors", tensors)
-    flags = [word for name, text in question["words"].items() for word in (f"--{name}", text)]
+    flags = [word for name, text in question["words"].items()
+             for word in ([f"--{name}"] if text == "true" else [f"--{name}", text])]
     subprocess.run([FOCI, "attend", "--quiet", "--in", str(folder / "in.safetensors"), "--out",
                     str(folder / "out.safetensors"), *flags], check=True)
     found = load(folder / "out.safetensors")

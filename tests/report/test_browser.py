@@ -5,10 +5,11 @@
 import base64
 import json
 import shutil
+import subprocess
 import time
 
 import pytest
-from serving import attend, make_results, serving
+from serving import BINARY, attend, make_results, serving
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: apt install "
                                 "python3-selenium")
@@ -211,6 +212,21 @@ def test_words_wrap_where_they_may(browser, pages):
     assert browser.text("#answer thead th:nth-child(2) .samples") == "10,000 images"
 
 
+def test_a_flag_says_where_it_stands_and_is_marked_there(page):
+    places = page.text("#answer .flags")
+    assert "gradient-masking (Robust accuracy, 2/255): " in places
+    assert "few-samples: 64 images" in places
+    marks = page.run("return [...document.querySelectorAll('#answer .doubted')].map((e) => "
+                     "[e.closest('tr').querySelector('th .named').innerText,"
+                     " e.closest('td').dataset.measure, e.title])")
+    assert marks == [["random", "Robust accuracy, 2/255, 10,000 images",
+                      "doubted: gradient-masking"]]
+    cells = page.run("return [...document.querySelectorAll('#measure-robust tbody tr')]"
+                     ".map((row) => [...row.cells].map((cell) => cell.textContent))")
+    flagged = [(row[0], i) for row in cells for i, text in enumerate(row) if "⚑" in text]
+    assert flagged == [("random", 2)]  # its second seed
+
+
 def test_a_figure_alone_in_its_row_has_the_row(page):
     widths = page.run("return [...document.querySelectorAll('#accuracy figure, #concentration "
                       "figure, #robustness figure')].map((f) => [f.offsetTop, f.offsetWidth])")
@@ -233,9 +249,9 @@ def test_losses_are_a_bold_mean_and_pale_runs(page):
 def test_the_command_comes_with_all_its_flags(page):
     page.click("#all-flags summary")
     command = page.until(lambda: page.text("#reproduce-flags"))
-    assert command.startswith("foci compare --task images --seeds 0,1,2 --note '")
-    assert command.endswith("' --steps 300 --model 'vit_micro patch=7' --out again")
-    assert "--budget" not in command
+    assert command.startswith("foci compare --note '<script>")
+    assert command.endswith("' --steps 300 --out again")
+    assert page.text("#reproduce") == "foci compare --plan compare/plan.json --out again"
     assert "synthetic" in page.text("#configuration") and "made" not in page.run(
         "return [...document.querySelectorAll('#configuration dt')].map((e) => e.textContent)")
 
@@ -341,7 +357,10 @@ def test_numbers_are_taken_away(page):
     page.click("#take-json")
     csv, text = page.until(lambda: (lambda kept: len(kept) == 2 and kept)(page.run("return kept")))
     lines = csv.split("\r\n")
-    assert lines[0] == "measure,group,unit,mechanism,seed,value" and len(lines) == 1 + 8 * 5 * 3 + 1
+    assert lines[0] == "measure,group,unit,mechanism,seed,value,flags"
+    assert len(lines) == 1 + 8 * 5 * 3 + 1
+    assert [line.split(",")[:1] + line.split(",")[3:5] for line in lines
+            if line.endswith(",gradient-masking")] == [["robust", "random", "1"]]
     assert json.loads(text)["verdict"]["headline"] == HEADLINE
 
 
@@ -410,6 +429,9 @@ SETTINGS = [
     [("#explore-scaling", "own"), ("#explore-scale", "0.3")],
     [("#explore-form", "product"), ("#explore-weighting", "relu2")],
     [("#explore-cloud", "4"), ("#explore-x", "0.2")],
+    [("#explore-weighting", "decay"), ("#explore-rate", "0.8")],
+    [("#explore-content", "yes")],
+    [("#explore-weighting", "relu2"), ("#explore-x", "0.3")],
 ]
 
 
@@ -494,3 +516,50 @@ def test_with_a_token_the_address_opens_it_and_forgets_it(browser, tmp_path):
         browser.driver.delete_all_cookies()
         browser.open(server.url.split("?")[0])
         assert "a token is needed" in browser.text("body")
+
+
+COMPARE = """--model dim=16!depth=2!heads=2!patch=14!batch=20!judge-count=8 --seeds 2 --steps 4
+--mechanisms dot,layer-change --attack apgd-ce,square --eps 8,16 --iterations 2 --queries 4
+--attack-samples 6 --check 2 --corruptions fog,contrast --severity 1,3 --corrupt-samples 8
+--measure-samples 4 --maps 2 --threads 2 --quiet --out it's!compared"""
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """The folder of a comparison that foci makes in seconds."""
+    if not (BINARY / "foci-torch").exists():
+        pytest.skip("this build has no foci compare")
+    folder = tmp_path_factory.mktemp("compared")
+    foci = str((BINARY / "foci").resolve())
+    subprocess.run([foci, "data", "make", "images", "--out", "images", "--count", "60"],
+                   check=True, cwd=folder)
+    words = [word.replace("!", " ") for word in COMPARE.split()]
+    subprocess.run([foci, "compare", "--data", "images", *words], check=True, cwd=folder)
+    return folder / "it's compared"
+
+
+def test_the_page_of_a_real_comparison(browser, compared):
+    browser.open((compared / "report.html").as_uri())
+    assert browser.complaints() == []
+    assert browser.requests() == [(compared / "report.html").as_uri()]
+    results = json.loads((compared / "results.json").read_text())
+    browser.run("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    figures = {figure.get_attribute("id") for figure in browser.all("figure")}
+    assert {"measure-top1", "robustness-0", "robustness-1", "corruptions", "training-loss",
+            "measure-train_per_second", "measure-peak_mebibytes"} <= figures
+    assert {f"layer-{layer['name']}" for layer in results["layers"]} <= figures
+    assert len(browser.all("canvas.map")) == 2 and len(browser.all("svg.plane")) == 2
+    browser.until(lambda: browser.run(BLANK) == [])
+    text = browser.text("main")
+    assert "NaN" not in text and "undefined" not in text and "null" not in text
+    assert browser.text("#reproduce") == results["reproduce"]
+    assert browser.text("#reproduce-flags") == results["reproduce_flags"]
+    links = [link.get_attribute("href") for link in browser.all("#take a[href^='figures/']")]
+    assert len(links) == len(results["figures"])
+    names = {figure["file"] for figure in results["figures"]}
+    assert {"figures/heat-maps.svg", "figures/ellipses-0.svg", "figures/ellipses-1.svg",
+            "figures/robustness.svg", "figures/robustness-2.svg"} <= names
+    for link in links:
+        browser.open(link)
+        assert browser.complaints() == []
+        assert browser.run("return document.querySelectorAll('svg path, svg image').length") > 0

@@ -103,23 +103,9 @@ const licence = () => folded('licence', 'Licence of Chart.js', h('p', { class: '
   'OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER ' +
   'DEALINGS IN THE SOFTWARE.'));
 
-const quoted = (text) => (/^[\w.,:=/+-]+$/.test(text) ? text : `'${text.replace(/'/g, "'\\''")}'`);
-
-/// The resolved plan as flags, for those who have the page and not its folder.
-function planCommand({ train, ...plan }) {
-  if (!plan.task) return '';
-  if (plan.steps) delete plan.budget;
-  else delete plan.steps;
-  const { model, ...settings } = asRecord(train);
-  const spelled = Object.entries(settings).map(([name, value]) => `${name}=${value}`);
-  const flags = Object.entries({ ...plan, model: [model, ...spelled].filter(Boolean).join(' ') });
-  return ['foci compare', ...flags.filter(([, value]) => value !== '' && value !== null)
-    .map(([name, value]) => `--${name} ${quoted(String(value))}`), '--out again'].join(' ');
-}
-
 function takeSection() {
   const command = results.reproduce || results.command;
-  const whole = planCommand(results.plan);
+  const whole = results.reproduceFlags;
   const files = results.figures.filter((file) => isBeside(file.file));
   return sectionOf('take', 'Reproduce and take away', '',
     command ? [h('p', {}, 'The exact command:'), copyable('reproduce', command)] : null,

@@ -33,9 +33,19 @@ function widestOf(measure) {
   return widest;
 }
 
+/// A sign at a number that some flag doubts; which, for those who point at it or hear it.
+function doubtMark(measure, name) {
+  const names = [...new Set((measure.flagged.get(name) || []).flat())];
+  if (names.length === 0) return null;
+  const text = `doubted: ${names.join(', ')}`;
+  return h('span', { class: 'doubted', title: text }, ` ${doubt}`,
+    h('span', { class: 'unseen' }, ` ${text}`));
+}
+
 function measureCell(measure, mechanism) {
   const [mean, deviation] = meanParts(measure, mechanism.name);
-  const value = h('span', { class: 'value' }, mean, ' ', h('small', {}, deviation));
+  const value = h('span', { class: 'value' }, mean, ' ', h('small', {}, deviation),
+    doubtMark(measure, mechanism.name));
   const against = measure.against.get(mechanism.name);
   if (!against) {
     return value;
@@ -90,7 +100,7 @@ function allFlags() {
     if (title === null) kept.whole = true;
     else kept.titles.push(title);
   };
-  results.flags.forEach((flag) => add(flag, null));
+  results.flags.filter((flag) => flag.measures.length === 0).forEach((flag) => add(flag, null));
   results.measures.forEach((m) => m.flags.forEach((flag) => add(flag, m.title)));
   return [...seen.values()];
 }

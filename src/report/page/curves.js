@@ -95,7 +95,8 @@ function measureTable(measure) {
     const values = measure.values.get(mechanism.name) || [];
     return [
       mechanism.name,
-      ...results.seeds.map((_, i) => valueText(values[i] ?? null, measure.unit)),
+      ...results.seeds.map((_, i) => valueText(values[i] ?? null, measure.unit) +
+        (((measure.flagged.get(mechanism.name) || [])[i] || []).length > 0 ? ` ${doubt}` : '')),
       meanText(measure, mechanism.name),
       againstText(against, measure.unit) || dash,
       against ? against.words || verdictWords[against.verdict] || '' : dash,

@@ -10,6 +10,8 @@ const explorer = {
   ridge: -6,
   prior: 0,
   change: [1, 0.25],
+  rate: 0.9,
+  content: 'no',
   seed: 0,
   asked: null,   // what is being computed
   waiting: null,  // what has been chosen since
@@ -51,6 +53,11 @@ function explorerWords() {
     words.prior = String(explorer.prior);
   }
   if (metric === 'random') words.seed = String(explorer.seed);
+  if (weighting === 'decay') {
+    words.causal = 'true';  // it is of keys that came before; the last one is the youngest
+    words.rate = explorer.rate.toPrecision(3);
+    if (explorer.content === 'yes') words.content = 'true';
+  }
   if (explorer.scaling === 'own') words.scale = explorer.scale.toPrecision(3);
   if (explorer.scaling === 'auto') words.scale = 'auto';
   return words;
@@ -167,6 +174,7 @@ function explorerControls() {
     String(i),
     `${ellipse.mechanism}, layer ${ellipse.layer ?? '?'}, head ${ellipse.head ?? '?'}`])];
   const estimates = metric === 'layer-change' || metric === 'flat';
+  const decays = explorer.words.weighting === 'decay';
   const place = (d) => (value) => { explorer.query[d] = value; };
   const reach = Math.max(1, ...cloudKeys().flat().map(Math.abs));
   const range = { min: -reach, max: reach, step: reach / 100 };
@@ -177,8 +185,14 @@ function explorerControls() {
       : choice('explore-form', 'Form', ['distance', 'product'], 'form'),
     diagonal.includes(metric)
       ? choice('explore-normalize', 'Normalise', ['max', 'mean', 'none'], 'normalize') : null,
-    choice('explore-weighting', 'Weighting', ['softmax', 'relu2', 'identity', 'linear'],
+    choice('explore-weighting', 'Weighting', ['softmax', 'relu2', 'identity', 'linear', 'decay'],
       'weighting'),
+    decays ? slider('explore-rate', 'Kept of a weight, a key further back',
+      { min: 0.5, max: 1, step: 0.01 }, explorer.rate, (x) => { explorer.rate = x; },
+      (x) => digits(x, 2)) : null,
+    decays ? labelled('Weight', select('explore-content',
+      [['no', 'age alone'], ['yes', 'age times the score']], explorer.content,
+      (value) => { explorer.content = value; ask(); })) : null,
     labelled('Keys', select('explore-cloud', clouds, explorer.cloud, (value) => {
       explorer.cloud = value;
       refreshExplorer();

@@ -33,6 +33,7 @@ const readFlags = (value) =>
     name: asText(flag.name),
     means: asText(flag.means),
     action: asText(flag.do),
+    measures: asList(flag.measures).map(asText),
   }));
 
 function readMeasure(record) {
@@ -51,6 +52,8 @@ function readMeasure(record) {
     deviation: byMechanism(record.deviation, asNumber),
     against: byMechanism(record.against, readAgainst),
     flags: readFlags(record.flags),
+    flagged: byMechanism(record.flagged, (seeds) =>
+      asList(seeds).map((names) => asList(names).map(asText))),
   };
 }
 
@@ -206,5 +209,6 @@ function readResults(raw) {
     })),
     flags: readFlags(all.flags),
     reproduce: asText(all.reproduce),
+    reproduceFlags: asText(all.reproduce_flags),
   };
 }

@@ -1,6 +1,7 @@
 // Numbers and verdicts in words: units, signs, and what an interval says.
 
 const dash = '–';
+const doubt = '⚑';
 const minus = (text) => text.replace(/-/g, '−');
 const digits = (value, most = 3) =>
   minus(value.toLocaleString('en', { maximumSignificantDigits: most }));
@@ -142,12 +143,13 @@ function csvCell(value) {
 }
 
 function csvOf(results) {
-  const rows = [['measure', 'group', 'unit', 'mechanism', 'seed', 'value']];
+  const rows = [['measure', 'group', 'unit', 'mechanism', 'seed', 'value', 'flags']];
   for (const measure of results.measures) {
     for (const mechanism of results.mechanisms) {
       const values = measure.values.get(mechanism.name) || [];
       values.forEach((value, i) => rows.push([
         measure.name, measure.group, measure.unit, mechanism.name, results.seeds[i] ?? i, value,
+        ((measure.flagged.get(mechanism.name) || [])[i] || []).join('; '),
       ]));
     }
   }
