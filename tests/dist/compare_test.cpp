@@ -4,7 +4,10 @@
 #include "compare/compared.hpp"
 #include "dist/ranks.hpp"
 
+#include "cli/torch/compare_sign.hpp"
+
 #include <map>
+#include <memory>
 #include <set>
 
 namespace {
@@ -83,9 +86,42 @@ std::string timed_folder(const std::string& name) {
   return out;
 }
 
+/// The runs of a comparison that is to come, each of which waits as long as this lives: nobody
+/// finishes one before all ranks have begun. Nothing may read the claims meanwhile.
+class Held {
+ public:
+  explicit Held(const std::string& out) {
+    for (const auto& [run, owner] : owners_of(alone())) {
+      const std::string folder = out + "/runs/" + fs::path(run).filename().string();
+      fs::create_directories(folder);
+      claims_.push_back(std::make_unique<foci::cli::Hold>(folder + "/claim", "held by a test"));
+    }
+  }
+  std::size_t runs() const { return claims_.size(); }
+
+ private:
+  std::vector<std::unique_ptr<foci::cli::Hold>> claims_;
+};
+
+/// Waits until rank 0 has given runs to so many others, a minute at most.
+std::size_t others_with_runs(const std::string& out, std::size_t wanted) {
+  std::set<std::string> names;
+  for (int wait = 0; wait < 6000 && names.size() < wanted; ++wait, ::usleep(10000)) {
+    const json job = json::parse(read(out + "/ranks/job.json"), nullptr, false);
+    if (!job.is_object() || !job.contains("given")) continue;
+    names.clear();
+    for (const json& name : job.at("given")) names.insert(name.get<std::string>());
+  }
+  return names.size();
+}
+
 TEST(CompareRanks, ShareTheRunsAndFindTheSame) {
   const std::string out = folder().file("compared-by-three");
+  auto held = std::make_unique<Held>(out);
+  ASSERT_EQ(held->runs(), 4u);
   const Job job = start_job(shared(out), 3, "compare");
+  EXPECT_EQ(others_with_runs(out, 2), 2u) << read(folder().file("compare0.err"));
+  held.reset();
   for (int rank = 0; rank < 3; ++rank) {
     const Ran ran = job.finish(rank);
     EXPECT_EQ(ran.status, 0) << ran.err;
@@ -212,11 +248,15 @@ pid_t start_rank(const Words& words, int rank, int size, const std::string& name
 
 TEST(CompareRanks, WhoIsAloneSaysSo) {
   const std::string out = folder().file("compared-lonely"), lock = out + "/ranks/1.lock";
-  const pid_t lonely = start_rank(shared(out) + Words{"--patience", "9"}, 1, 2, "lonely");
-  for (int wait = 0; wait < 1000 && !fs::exists(lock); ++wait) ::usleep(10000);
+  // It waits until it is told: however slow the machine, its twin comes while it is there.
+  const pid_t first = start_rank(shared(out) + Words{"--patience", "6000"}, 1, 2, "first");
+  for (int wait = 0; wait < 6000 && !foci::cli::Hold::is_taken(lock); ++wait) ::usleep(10000);
   const Ran twin = finish(start_rank(shared(out), 1, 2, "twin"), "twin");
+  ::kill(first, SIGTERM);
+  EXPECT_EQ(finish(first, "first").status, 0);
   EXPECT_EQ(twin.status, 1);
   EXPECT_EQ(twin.err, "foci: " + out + ": another rank 1 is at work in it\n");
+  const pid_t lonely = start_rank(shared(out) + Words{"--patience", "2"}, 1, 2, "lonely");
   const Ran ran = finish(lonely, "lonely");
   EXPECT_EQ(ran.status, 1);
   EXPECT_EQ(ran.err.find("foci: rank 1 on "), 0u) << ran.err;

@@ -40,6 +40,7 @@ inline pid_t start(const Words& words, const std::string& name, rlim_t most_byte
   for (const auto& [path, file] : {std::pair(out, stdout), std::pair(err, stderr)}) {
     if (std::freopen(path.c_str(), "w", file) == nullptr) ::_exit(9);
   }
+  std::setvbuf(stderr, nullptr, _IONBF, 0);  // what is said is there to be read at once
   const int status = foci::cli::run_command(words);
   std::fflush(nullptr);
   ::_exit(status);
