@@ -55,8 +55,7 @@ bool is_fetched(const std::string& name) {
   try {
     return get_data(verb) == 0;
   } catch (const fs::filesystem_error& fault) {  // such as a folder that nobody may write into
-    throw FileError(
-        fmt::format("{}: {}", shown(fault.path1().string()), fault.code().message()));
+    throw FileError(fmt::format("{}: {}", shown(fault.path1().string()), fault.code().message()));
   }
 }
 
