@@ -4,6 +4,7 @@
 
 #include "cli/machine.hpp"
 #include "cli/parsed.hpp"
+#include "cli/run_facts.hpp"
 #include "cli/suggest.hpp"
 #include "cli/write.hpp"
 
@@ -52,17 +53,25 @@ RunConfig read_config(const std::string& run) {
   return config;
 }
 
-void write_config(const std::string& run, const RunConfig& config, const std::string& machine) {
+void write_config(const std::string& run, const RunConfig& config, const RunPlace& place) {
   std::error_code fault;
   fs::create_directories(run, fault);
   if (fault) throw FileError(fmt::format("{}: {}", shown(run), fault.message()));
-  write_json(
-      run + "/env.json",
-      {{"version", std::string(version())}, {"commit", commit_text()}, {"machine", machine}});
+  Json where = {
+      {"version", std::string(version())}, {"commit", commit_text()}, {"machine", place.machine}};
+  if (!place.job.empty()) where["job"] = place.job;
+  write_json(run + "/env.json", where);
   write_json(config_path(run), {{"verb", "train"},
                                 {"task", config.task},
                                 {"flags", json_of(config.words)},
                                 {"data", config.data}});
+}
+
+std::string job_of(const std::string& run) {
+  const Json where = read_json(run + "/env.json");
+  return where.is_object() && where.contains("job") && where["job"].is_string()
+             ? where["job"].get<std::string>()
+             : "";
 }
 
 std::int64_t count_in(const std::string& run, const Json& data, const char* name) {

@@ -19,8 +19,14 @@ struct RunConfig {
 bool has_config(const std::string& run);
 /// Throws FileError that names the file and the place.
 RunConfig read_config(const std::string& run);
+/// Where it runs, and torchrun's name for the job, if it has one.
+struct RunPlace {
+  std::string machine, job;
+};
 /// config.json and env.json, each whole or not at all.
-void write_config(const std::string& run, const RunConfig& config, const std::string& machine);
+void write_config(const std::string& run, const RunConfig& config, const RunPlace& place);
+/// The job that env.json names, "" where it names none.
+std::string job_of(const std::string& run);
 
 /// A number of config.json's data. Throws FileError.
 std::int64_t count_in(const std::string& run, const Json& data, const char* name);

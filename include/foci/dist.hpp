@@ -24,8 +24,9 @@ namespace foci::dist {
 /// Who this process is, and where the store is that all of them meet at.
 struct Standing {
   int rank = 0, size = 1;
-  int local_rank = 0;  ///< among those of its machine: its GPU
-  int restart = 0;     ///< how often torchrun began anew
+  int local_rank = 0;    ///< among those of its machine: its GPU
+  int restart = 0;       ///< how often torchrun began anew
+  std::string job = {};  ///< torchrun's name for it, the same when its members change
   std::string host = "127.0.0.1";
   int port = 29500;
   bool agent = false;  ///< torchrun's agent holds the store; else rank 0 does
@@ -48,8 +49,9 @@ class FOCI_API Lost : public Error {
 struct GroupOptions {
   Standing standing = {};
   std::string device = "cpu";  ///< cpu: Gloo; cuda: NCCL, and the GPU local_rank
-  double patience = 40;        ///< seconds without a sign of life, or without progress
-  double join = 300;           ///< seconds to wait for all ranks at the beginning
+  /// Seconds without a sign of life, or without progress; ten times that until the first sum.
+  double patience = 40;
+  double join = 300;  ///< seconds to wait for all ranks at the beginning
   /// Called from another thread when the job is over and this one hangs; empty: the text goes to
   /// standard error and the process ends with status 1.
   std::function<void(const std::string&)> ended = {};
@@ -93,6 +95,9 @@ class FOCI_API Group {
   void take(const at::Tensor& x);
   /// Rank 0's text, told to all; `name` is used once.
   std::string told(const std::string& name, const std::string& text);
+  /// x on the processor. Of a GPU's sums NCCL ends here, not where they are waited for: until then
+  /// this rank counts as one that waits for others.
+  at::Tensor fetched(const at::Tensor& x);
   /// The next rank in the ring receives the first, and the second is received from the one before;
   /// both stay untouched until then.
   Pending pass_on(const at::Tensor& to_next, const at::Tensor& from_before);

@@ -180,7 +180,7 @@ void Gradients::finish() {
   }
   in.send_full();
   for (Bucket& bucket : in.buckets) bucket.pending.wait();
-  const at::Tensor counts = in.used.to(at::kCPU, at::kFloat);
+  const at::Tensor counts = in.group.fetched(in.used).to(at::kFloat);
   for (std::size_t i = 0; i < in.slots.size(); ++i) {
     const bool somewhere = counts.data_ptr<float>()[i] > 0;
     in.slots[i].parameter.mutable_grad() = somewhere ? in.slots[i].slice : at::Tensor();

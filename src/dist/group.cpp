@@ -88,16 +88,27 @@ struct Group::Inside {
       throw Lost(watch->reason(text.substr(0, text.find('\n'))));
     }
   }
+
+  /// As guarded; what it does takes as long as the other ranks do.
+  template <class Call>
+  auto together(const Call& call) {
+    watch->begin_to_wait();
+    const auto found = guarded(call);
+    watch->end_wait();
+    return found;
+  }
 };
 
 Group::Group(const GroupOptions& options) : inside_(std::make_unique<Inside>(options)) {
   Inside& in = *inside_;
   const std::vector<std::string> names = in.names();
   in.watch.emplace(options, names, options.ended ? options.ended : end_here);
+  in.watch->begin_to_wait();
   in.guarded([&] {
     in.engine.emplace(in.meeting, options.standing, options.device);
     return 0;
   });
+  in.watch->connected();
 }
 
 Group::~Group() {
@@ -119,14 +130,10 @@ at::Device Group::device() const { return inside_->engine->device(); }
 
 void Group::Pending::wait() {
   if (works_.empty()) return;
-  Inside& in = *group_->inside_;
-  in.watch->waits(true);
-  in.guarded([&] {
+  group_->inside_->together([&] {
     for (const auto& work : works_) Engine::wait(work);
     return 0;
   });
-  in.watch->waits(false);
-  in.watch->alive();
   works_.clear();
 }
 
@@ -146,7 +153,7 @@ void Group::sum(const at::Tensor& x) { sum_soon(x).wait(); }
 std::vector<double> Group::sum(const std::vector<double>& values) {
   const at::Tensor own = at::tensor(values, at::kDouble).to(inside_->engine->device());
   sum(own);
-  const at::Tensor all = own.to(at::kCPU);
+  const at::Tensor all = fetched(own);
   return {all.data_ptr<double>(), all.data_ptr<double>() + all.numel()};
 }
 
@@ -160,6 +167,11 @@ void Group::take(const at::Tensor& x) {
     const at::NoGradGuard without;
     x.detach().copy_(moved);
   }
+}
+
+at::Tensor Group::fetched(const at::Tensor& x) {
+  if (x.is_cpu()) return x;
+  return inside_->together([&] { return x.to(at::kCPU); });
 }
 
 std::string Group::told(const std::string& name, const std::string& text) {

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -51,13 +52,29 @@ Standing of_names(const Names& names) {
   return s;
 }
 
-/// "node[03-17,20],login" -> "node03"
+/// "rack1node[03-17,20]-ib,login" -> "rack1node03-ib"
 std::string first_of(std::string_view nodes) {
-  const std::size_t open = nodes.find_first_of("[,");
-  std::string name(nodes.substr(0, open));
-  if (open == std::string_view::npos || nodes[open] == ',') return name;
-  const std::string_view inside = nodes.substr(open + 1);
-  return name += inside.substr(0, inside.find_first_of("-,]"));
+  std::string name;
+  while (!nodes.empty() && nodes[0] != ',') {
+    const std::size_t plain = std::min(nodes.find_first_of("[,"), nodes.size());
+    name += nodes.substr(0, plain);
+    nodes.remove_prefix(plain);
+    if (nodes.empty() || nodes[0] != '[') continue;
+    const std::string_view inside = nodes.substr(1, nodes.find(']') - 1);
+    name += inside.substr(0, inside.find_first_of("-,"));
+    nodes.remove_prefix(std::min(inside.size() + 2, nodes.size()));
+  }
+  return name;
+}
+
+/// Of a step of a job; below those that the system gives to whoever asks for any. Numbers of steps
+/// that Slurm keeps for itself are very large.
+int port_of_step() {
+  const auto id = [](const char* name) {
+    const char* const text = value_of(name);
+    return text == nullptr ? 0ULL : std::strtoull(text, nullptr, 10);
+  };
+  return 20000 + int((id("SLURM_JOB_ID") + 1009 * (id("SLURM_STEP_ID") % 10000)) % 12000);
 }
 
 }  // namespace
@@ -67,6 +84,8 @@ std::optional<Standing> standing() {
     Standing s = of_names({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
     s.restart = number_or("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, 0);
     const char* agent = value_of("TORCHELASTIC_USE_AGENT_STORE");
+    if (const char* job = value_of("TORCHELASTIC_RUN_ID")) s.job = job;
+    if (s.job == "none") s.job.clear();  // nobody named it
     s.agent = agent != nullptr && std::string_view(agent) == "True";
     return s;
   }
@@ -76,8 +95,7 @@ std::optional<Standing> standing() {
     if (s.size == 1) return {};
     const char* nodes = value_of("SLURM_STEP_NODELIST");
     if (value_of("MASTER_ADDR") == nullptr && nodes != nullptr) s.host = first_of(nodes);
-    if (value_of("MASTER_PORT") == nullptr)
-      s.port = 20000 + number_or("SLURM_JOB_ID", 0, 1 << 30, 0) % 20000;
+    if (value_of("MASTER_PORT") == nullptr) s.port = port_of_step();
     return s;
   }
   if (value_of("OMPI_COMM_WORLD_RANK") == nullptr) return {};

@@ -5,7 +5,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <sstream>
 
 namespace foci::dist {
 namespace {
@@ -18,7 +17,6 @@ constexpr auto glance = 200ms;   // between two looks of the guard
 constexpr auto grace = 3000ms;   // for the main thread to end by itself
 constexpr auto farewell = 10s;   // for others to hear that all are done
 constexpr auto linger = 2500ms;  // of the rank that holds the store, for others to read the verdict
-constexpr double silence = 6;    // seconds without a beat, once a connection broke
 constexpr double suspended = 5;  // this process stood still itself: what it heard of others is old
 
 }  // namespace
@@ -58,56 +56,25 @@ std::string Watch::with_saved(std::string text) const {
 
 void Watch::tell_own(std::int64_t number) {
   meeting_.set(fmt::format("beat/{}", standing_.rank),
-               fmt::format("{} {} {} {} {}", number, marks_.load(), waits_.load() ? 1 : 0,
-                           leaves_.load() ? 1 : 0, allowed_.load()));
+               fmt::format("{} {} {} {} {} {}", number, marks_.load(), waits_.load() ? 1 : 0,
+                           leaves_.load() ? 1 : 0, allowed_.load(), done_.load()));
 }
 
 void Watch::look_at(int rank) {
   const std::string name = fmt::format("beat/{}", rank);
-  Sign& sign = signs_[std::size_t(rank)];
-  if (!meeting_.has(name)) return;
-  std::istringstream text(meeting_.get(name, 10s));
-  std::string beats, marks;
-  int waits = 0, left = 0;
-  text >> beats >> marks >> waits >> left >> sign.allowed;
-  const auto now = Clock::now();
-  if (beats != sign.beats) sign.heard = now;
-  if (marks != sign.marks || marks == "0") sign.moved = now;
-  sign.beats = beats;
-  sign.marks = marks;
-  sign.waits = waits != 0;
-  sign.left = left != 0;
+  if (meeting_.has(name)) signs_[std::size_t(rank)].hear(meeting_.get(name, 10s), Clock::now());
 }
 
-std::string Watch::of_all(Clock::time_point now) {
-  const bool broken = meeting_.has("broken");
-  const double silent = broken ? std::min(silence, patience_.count()) : patience_.count();
-  double shortest_wait = 1e9;
-  for (int rank = 0; rank < standing_.size; ++rank) {
-    const Sign& sign = signs_[std::size_t(rank)];
-    if (sign.left) {  // it is done, and waits for those that are not
-      shortest_wait = 0;
-      continue;
-    }
-    const double heard = Seconds(now - sign.heard).count(),
-                 moved = Seconds(now - sign.moved).count();
-    if (heard > silent)
-      return fmt::format("{} is lost: no sign of life for {:.0f} s", name_of(rank), heard);
-    if (moved > patience_.count() + sign.allowed && !sign.waits) {
-      return fmt::format("{} hangs: no progress for {:.0f} s (--patience allows for more)",
-                         name_of(rank), moved);
-    }
-    shortest_wait = std::min(shortest_wait, sign.waits ? moved : 0);
-  }
-  if (shortest_wait < patience_.count()) return "";
-  return fmt::format("all {} ranks have waited for one another for {:.0f} s: a connection is cut",
-                     standing_.size, shortest_wait);
+std::string Watch::of_all() {
+  const auto found = blame(signs_, Clock::now(), patience_.count(), meeting_.has("broken"));
+  if (!found) return "";
+  return found->rank < 0 ? found->words : fmt::format("{} {}", name_of(found->rank), found->words);
 }
 
 std::string Watch::doubt() {
   if (standing_.rank == 0) {
     for (int rank = 0; rank < standing_.size; ++rank) look_at(rank);
-    return of_all(Clock::now());
+    return of_all();
   }
   look_at(0);
   const Sign& sign = signs_[0];
@@ -227,7 +194,7 @@ std::string Watch::reason(const std::string& seen) {
 }
 
 void Watch::leave() {
-  waits(true);
+  begin_to_wait();
   leaves_ = true;
   Meeting meeting(standing_, Meeting::Role::guest, farewell);
   meeting.add("left", 1);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "dist/engine.hpp"
+#include "dist/verdict.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -26,8 +27,15 @@ class Watch {
 
   /// The main thread gets on.
   void alive() { marks_.fetch_add(1, std::memory_order_relaxed); }
-  /// The main thread waits for others, or does so no longer.
-  void waits(bool yes) { waits_.store(yes, std::memory_order_relaxed); }
+  /// What the main thread does between these two waits for others.
+  void begin_to_wait() { waits_.store(true, std::memory_order_relaxed); }
+  void end_wait() {
+    done_.fetch_add(1, std::memory_order_relaxed);
+    waits_.store(false, std::memory_order_relaxed);
+    alive();
+  }
+  /// The same, once the ranks have met: what comes until the first sum may take long.
+  void connected() { waits_.store(false, std::memory_order_relaxed); }
   void allow(double seconds) { allowed_.store(seconds, std::memory_order_relaxed); }
   void saved(std::int64_t step) { saved_.store(step, std::memory_order_relaxed); }
 
@@ -39,14 +47,7 @@ class Watch {
   void leave();
 
  private:
-  using Clock = std::chrono::steady_clock;
-  /// What is known of a rank, and since when.
-  struct Sign {
-    std::string beats, marks;
-    bool waits = false, left = false;
-    double allowed = 0;
-    Clock::time_point heard, moved;
-  };
+  using Clock = Sign::Clock;
 
   void beat();   // the thread that talks to the store
   void guard();  // the thread that looks whether the other one is still answered
@@ -54,7 +55,7 @@ class Watch {
   void look_at(int rank);
   bool take_verdict();
   std::string doubt();  // the verdict of a rank that looks; empty: nothing is wrong
-  std::string of_all(Clock::time_point now);
+  std::string of_all();
   void post(const std::string& text);
   void settle(const std::string& text);
   void stay() const;
@@ -69,7 +70,7 @@ class Watch {
   const std::function<void(const std::string&)> ended_;
   Meeting meeting_;
   std::vector<Sign> signs_;
-  std::atomic<std::int64_t> marks_ = 0, saved_ = -1;
+  std::atomic<std::int64_t> marks_ = 0, done_ = 0, saved_ = -1;
   std::atomic<double> allowed_ = 0;
   std::atomic<bool> waits_ = false, stop_ = false, known_ = false, asked_ = false, broken_ = false;
   std::atomic<bool> leaves_ = false;

@@ -52,6 +52,7 @@ TEST(Standing, OfTorchrun) {
                           {"MASTER_ADDR", "node1"},
                           {"MASTER_PORT", "1234"},
                           {"TORCHELASTIC_RESTART_COUNT", "2"},
+                          {"TORCHELASTIC_RUN_ID", "job-7"},
                           {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   const auto s = standing();
   ASSERT_TRUE(s);
@@ -59,6 +60,7 @@ TEST(Standing, OfTorchrun) {
   EXPECT_EQ(s->size, 8);
   EXPECT_EQ(s->local_rank, 1);
   EXPECT_EQ(s->restart, 2);
+  EXPECT_EQ(s->job, "job-7");
   EXPECT_EQ(s->host, "node1");
   EXPECT_EQ(s->port, 1234);
   EXPECT_TRUE(s->agent);
@@ -73,6 +75,7 @@ TEST(Standing, OfSlurmAndOpenMpi) {
                             {"SLURM_STEP_NUM_TASKS", "6"},
                             {"SLURM_LOCALID", "2"},
                             {"SLURM_JOB_ID", "40017"},
+                            {"SLURM_STEP_ID", "2"},
                             {"SLURM_STEP_NODELIST", "gpu[03-05,9],login"}});
     const auto s = standing();
     ASSERT_TRUE(s);
@@ -80,7 +83,19 @@ TEST(Standing, OfSlurmAndOpenMpi) {
     EXPECT_EQ(s->size, 6);
     EXPECT_EQ(s->local_rank, 2);
     EXPECT_EQ(s->host, "gpu03");
-    EXPECT_EQ(s->port, 20017);
+    EXPECT_EQ(s->port, 20000 + 4017 + 2 * 1009);  // another step has another
+    ::setenv("SLURM_STEP_ID", "4294967290", 1);   // one of salloc's own
+    EXPECT_LT(standing()->port, 32768);
+  }
+  for (const auto& [nodes, first] :
+       std::map<std::string, std::string>{{"rack[1-2]node[3-4]", "rack1node3"},
+                                          {"n[1-3]-ib", "n1-ib"},
+                                          {"n[07,9]-ib,login", "n07-ib"},
+                                          {"a-1,a-2", "a-1"},
+                                          {"node[1", "node1"}}) {
+    const With environment(
+        {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NODELIST", nodes}});
+    EXPECT_EQ(standing()->host, first) << nodes;
   }
   {  // a batch script, outside a step
     const With environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}});

@@ -17,16 +17,22 @@ namespace dist_test {
 
 using namespace train_test;
 
+/// One that nobody has now, another with every call; below those that the system gives to whoever
+/// asks for any, so that it is still free a moment later.
 inline int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in place{};
-  place.sin_family = AF_INET;
-  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof place;
-  auto* const any = reinterpret_cast<sockaddr*>(&place);
-  EXPECT_EQ(::bind(socket, any, size) + ::getsockname(socket, any, &size), 0);
-  ::close(socket);
-  return ntohs(place.sin_port);
+  static int next = ::getpid() * 37;
+  for (int tried = 0; tried < 8000; ++tried) {
+    const int port = 22000 + ++next % 8000;
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_port = htons(std::uint16_t(port));
+    const int bound = ::bind(socket, reinterpret_cast<sockaddr*>(&place), sizeof place);
+    ::close(socket);
+    if (bound == 0) return port;
+  }
+  ADD_FAILURE() << "no free port";
+  return 0;
 }
 
 inline void set_standing(int rank, int size, int port) {
@@ -44,6 +50,7 @@ inline std::vector<int> in_ranks(int size, const std::function<int()>& work) {
   for (int rank = 0; rank < size; ++rank) {
     children.push_back(::fork());
     if (children.back() != 0) continue;
+    step_back();
     set_standing(rank, size, port);
     int status = 1;
     try {
@@ -103,6 +110,7 @@ inline pid_t start_launch(const Words& words, const std::string& name) {
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child != 0) return child;
+  step_back();
   for (const auto& [ending, file] : {std::pair(".out", stdout), std::pair(".err", stderr)}) {
     if (std::freopen(folder().file(name + ending).c_str(), "w", file) == nullptr) ::_exit(9);
   }
@@ -114,13 +122,13 @@ inline pid_t start_launch(const Words& words, const std::string& name) {
   ::_exit(9);
 }
 
-/// The processes of a launcher, in the order of their ranks.
+/// The processes of a launcher, in the order of their ranks, as it started them: numbers of
+/// processes begin anew some time.
 inline std::vector<pid_t> children_of(pid_t launcher) {
   const std::string id = std::to_string(launcher);
   std::istringstream text(read("/proc/" + id + "/task/" + id + "/children"));
   std::vector<pid_t> all;
   for (pid_t child = 0; text >> child;) all.push_back(child);
-  std::sort(all.begin(), all.end());
   return all;
 }
 
@@ -147,9 +155,9 @@ inline std::size_t lines_of(const std::string& run) {
   return std::size_t(std::count(text.begin(), text.end(), '\n'));
 }
 
-/// Waits until there are so many lines, a minute at most.
+/// Waits until there are so many lines, five minutes at most.
 inline bool waits_for_lines(const std::string& run, std::size_t lines) {
-  for (int wait = 0; wait < 6000 && lines_of(run) < lines; ++wait) ::usleep(10000);
+  for (int wait = 0; wait < 30000 && lines_of(run) < lines; ++wait) ::usleep(10000);
   return lines_of(run) >= lines;
 }
 

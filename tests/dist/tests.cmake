@@ -16,11 +16,18 @@ if(NOT FOCI_HAS_TORCH OR NOT FOCI_HAS_GLOO OR NOT TARGET foci_cli_torch)
   return()
 endif()
 add_executable(dist_command_test dist/group_test.cpp dist/weights_test.cpp dist/faults_test.cpp
-  dist/launch_test.cpp dist/context_test.cpp dist/compare_test.cpp)
+  dist/launch_test.cpp dist/context_test.cpp dist/compare_test.cpp dist/verdict_test.cpp
+  ${PROJECT_SOURCE_DIR}/src/dist/verdict.cpp)
+target_include_directories(dist_command_test PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(dist_command_test PRIVATE foci_cli_torch)
-foci_test_of(dist_command_test FILTERS Standing Group Weights Context Faults Launch CompareRanks)
-# Preloaded: a clock that somebody sets.
+foci_test_of(dist_command_test FILTERS Standing Verdict Group Weights Context Faults Launch
+  CompareRanks)
+# Preloaded: a clock that somebody sets, images that never come.
 add_library(dist_jumping_clock MODULE dist/jumping_clock.cpp)
+add_library(dist_stuck_open MODULE dist/stuck_open.cpp)
+target_link_libraries(dist_stuck_open PRIVATE ${CMAKE_DL_LIBS})
 target_compile_definitions(dist_command_test PRIVATE
-  FOCI_JUMPING_CLOCK="$<TARGET_FILE:dist_jumping_clock>")
-add_dependencies(dist_command_test foci_command foci_torch_command dist_jumping_clock)
+  FOCI_JUMPING_CLOCK="$<TARGET_FILE:dist_jumping_clock>"
+  FOCI_STUCK_OPEN="$<TARGET_FILE:dist_stuck_open>")
+add_dependencies(dist_command_test foci_command foci_torch_command dist_jumping_clock
+  dist_stuck_open)
