@@ -24,23 +24,40 @@ bool is_here(const std::string& host) {
   return host == "localhost" || host == "127.0.0.1" || host == this_host();
 }
 
-/// One that nobody listens at now.
+/// One that nobody listens at now, below those that the system gives to whoever asks for any: it is
+/// still free when rank 0 opens it.
 int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in place{};
-  place.sin_family = AF_INET;
-  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof place;
-  auto* const any = reinterpret_cast<sockaddr*>(&place);
-  const bool found = ::bind(socket, any, size) == 0 && ::getsockname(socket, any, &size) == 0;
-  ::close(socket);
-  return found ? ntohs(place.sin_port) : usual_port;
+  constexpr int first = 20000, count = 12000;
+  const int begin = int(::getpid() * 7919LL % count);
+  for (int tried = 0; tried < count; ++tried) {
+    const int port = first + (begin + tried) % count;
+    const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_port = htons(std::uint16_t(port));
+    const int bound = ::bind(socket, reinterpret_cast<sockaddr*>(&place), sizeof place);
+    ::close(socket);
+    if (bound == 0) return port;
+  }
+  return usual_port;
 }
 
 std::string quoted(const std::string& word) {
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
   return out + "'";
+}
+
+/// What our environment says of threads and of the network; a shell by way of ssh has its own.
+std::vector<std::string> passed_on() {
+  std::vector<std::string> all;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view setting = *at;
+    for (const char* name : {"OMP_NUM_THREADS=", "GLOO_", "NCCL_"}) {
+      if (setting.starts_with(name)) all.emplace_back(setting);
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -88,6 +105,11 @@ std::string script_of(const Launch& launch, const std::vector<std::string>& sett
   std::string script = fmt::format("echo {}$$ >&2\ncd {} || exit 9\n", number_line,
                                    quoted(std::filesystem::current_path().string()));
   for (const std::string& setting : settings) script += fmt::format("export {}\n", setting);
+  for (const std::string& setting : passed_on()) {
+    const std::size_t end = setting.find('=');
+    script +=
+        fmt::format("export {}={}\n", setting.substr(0, end), quoted(setting.substr(end + 1)));
+  }
   script += "exec " + quoted(program_folder() + "/foci");
   for (const std::string& word : launch.command) (script += ' ') += quoted(word);
   return script + " </dev/null\n";

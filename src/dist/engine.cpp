@@ -46,31 +46,55 @@ std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin
 /// Keys of an attempt of torchrun's stay in its store when the next begins.
 std::string prefix_of(const Standing& s) { return fmt::format("foci/attempt_{}", s.restart); }
 
-/// This machine's address on the way to the store: a name that a resolver has for the machine may
-/// lead to its loopback.
-[[maybe_unused]] std::string own_address(const Standing& s) {
+/// Both ends of a way to the store, as numbers.
+struct Way {
+  std::string own, store;
+};
+
+std::string text_of(const sockaddr* place, socklen_t size) {
+  char text[NI_MAXHOST] = "";
+  return ::getnameinfo(place, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 ? text : "";
+}
+
+[[maybe_unused]] Way way_to_store(const Standing& s) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
   if (::getaddrinfo(s.host.c_str(), std::to_string(s.port).c_str(), &hints, &found) != 0)
     throw Error(fmt::format("{}: this host is not known", s.host));
-  std::string address;
-  for (const addrinfo* at = found; at != nullptr && address.empty(); at = at->ai_next) {
+  Way way;
+  for (const addrinfo* at = found; at != nullptr && way.own.empty(); at = at->ai_next) {
     const int socket = ::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (socket < 0) continue;
     sockaddr_storage own{};
     socklen_t size = sizeof own;
-    char text[NI_MAXHOST] = "";
     auto* const place = reinterpret_cast<sockaddr*>(&own);
     if (::connect(socket, at->ai_addr, at->ai_addrlen) == 0 &&
-        ::getsockname(socket, place, &size) == 0 &&
-        ::getnameinfo(place, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
-      address = text;
+        ::getsockname(socket, place, &size) == 0)
+      way = {text_of(place, size), text_of(at->ai_addr, at->ai_addrlen)};
     ::close(socket);
   }
   ::freeaddrinfo(found);
-  if (address.empty()) throw Error(fmt::format("{}: there is no way to this host", s.host));
-  return address;
+  if (way.own.empty()) throw Error(fmt::format("{}: there is no way to this host", s.host));
+  return way;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+/// This machine's address for the other ranks. Its own name may lead to its loopback, as Debian's
+/// does; then it is the one that others find it by, unless they are all here.
+[[maybe_unused]] std::string own_address(c10d::Store& store, const Standing& s) {
+  const Way way = way_to_store(s);
+  store.set(fmt::format("way/{}", s.rank), bytes_of(way.store));
+  if (!is_loopback(way.own) || is_loopback(s.host) || s.host == "localhost") return way.own;
+  for (int rank = 0; rank < s.size; ++rank) {
+    const auto seen = store.get(fmt::format("way/{}", rank));
+    const std::string address(seen.begin(), seen.end());
+    if (!address.empty() && !is_loopback(address)) return address;
+  }
+  return way.own;
 }
 
 }  // namespace
@@ -131,7 +155,7 @@ c10::intrusive_ptr<Base> open_gloo(const c10::intrusive_ptr<c10d::Store>& store,
   options->devices.push_back(
       interface != nullptr
           ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
-          : c10d::ProcessGroupGloo::createDeviceForHostname(own_address(standing)));
+          : c10d::ProcessGroupGloo::createDeviceForHostname(own_address(*store, standing)));
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, standing.rank, standing.size, options);
 }
 #else

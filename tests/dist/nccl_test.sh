@@ -11,7 +11,8 @@ train() {
     --batch 20 --steps 6 --optimizer sgd --metric layer-change --quiet "$@"
 }
 train --run "$room/alone"
-RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 train --run "$room/nccl"
+RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((22000 + $$ % 8000)) \
+  train --run "$room/nccl"
 losses() { sed 's/.*"loss":\([0-9.]*\).*/\1/' "$1/metrics.jsonl" | cut -c1-6; }
 losses "$room/alone" >"$room/a"
 losses "$room/nccl" >"$room/b"
