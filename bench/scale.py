@@ -9,12 +9,14 @@ import sys
 
 # A GPU and its network, as makers and papers state them; what is reached of a peak is ours on one
 # H200 (docs/performance.md), rounded down.
-GPU = {"flops": 989e12, "reached": 0.5, "memory": 141e9}
+GPU = {"flops": 989e12, "flops64": 67e12, "reached": 0.5, "memory": 141e9}
 LINKS = {"NVLink": 450e9, "400 Gb/s": 50e9, "100 Gb/s": 12.5e9}
 LATENCY = 10e-6
 HEADS, SIZE, LAYERS, WIDTH = 12, 64, 12, 768  # GPT-2's
 BYTES = 2  # bf16
 BUCKET = 25 * 2**20
+TILE = 128  # queries at a time
+PERIOD = 64  # key-covariance along the prefix: keys between two estimates, and so a tile's queries
 OVER = 1.02  # a simulation may be this much above the model
 
 
@@ -48,17 +50,50 @@ def ring(tokens, ranks, rate, link, causal):
     forward, backward = work / 3.5, work * 2.5 / 3.5
     hop = LATENCY + block_bytes(own) / link
     both = LATENCY + 2 * block_bytes(own) / link
-    ways = ranks - 1
     # The last rank of a causal ring works on every block, as all do without.
-    seconds = forward + ways * max(forward, hop) + ranks * backward + ranks * both * (ranks > 1)
+    seconds = rounds(ranks, forward, hop) + ranks * (backward + both * (ranks > 1))
     return seconds, work * (ranks + 1) / 2 if causal else work * ranks
+
+
+def rounds(ranks, work, hop):
+    """A ring that hides the way of a block behind the work on the one before."""
+    return work + (ranks - 1) * max(work, hop)
+
+
+def jacobian_turns(tokens, ranks, link):
+    """Work and way of a turn in the two rings before jacobian's attention, forward alone, in f64:
+    attention to keys and values at once, then the products k v' of every key, which each tile of
+    queries makes anew and multiplies with its weights."""
+    own, rate = tokens / ranks, GPU["flops64"] * GPU["reached"]
+    pairs = HEADS * own * own
+    seen = (2 * SIZE + 2 * 2 * SIZE) * pairs / rate
+    products = (2 * SIZE + 2 * SIZE**2 + SIZE**2 / TILE) * pairs / rate
+    return ((seen, HEADS * own * (3 * SIZE + 1) * 8 / link),
+            (products, HEADS * own * (2 * SIZE + 1) * 8 / link))
+
+
+def jacobian(tokens, ranks, link):
+    """Seconds a layer beyond those of dot."""
+    return sum(rounds(ranks, work, LATENCY + way)
+               for work, way in jacobian_turns(tokens, ranks, link))
+
+
+def prefix_covariance(tokens, ranks, rate, link):
+    """Seconds a layer of key-covariance along the prefix: each tile multiplies all keys by its own
+    P, 2 D D a key, on the way back once more and for P's gradient."""
+    own = tokens / ranks
+    forward = attention_flops(own, own, False) / 3.5 / rate
+    more = HEADS * (own / PERIOD) * 2 * own * SIZE**2 / rate
+    hop, both = (LATENCY + times * block_bytes(own) / link for times in (1, 2))
+    backward = 2.5 * forward + 2 * more
+    return rounds(ranks, forward + more, hop) + ranks * (backward + both * (ranks > 1))
 
 
 def memory(tokens, ranks, jacobian=False):
     """Bytes a rank and layer of a call: q, k, v, o, their gradients, two blocks on their way, a
     tile of 128 queries; jacobian's D x E a token in f64."""
     own = tokens / ranks
-    held = HEADS * own * SIZE * 4 * 2 * BYTES + 4 * block_bytes(own) + 3 * HEADS * 128 * own * 4
+    held = HEADS * own * SIZE * 4 * 2 * BYTES + 4 * block_bytes(own) + 3 * HEADS * TILE * own * 4
     return held + (HEADS * own * SIZE * SIZE * 8 if jacobian else 0)
 
 
@@ -71,13 +106,10 @@ def all_reduce(size, ranks, link):
 # ---- the simulation
 
 
-def simulate(tokens, ranks, rate, link, causal, backward):
+def simulate(ranks, work, way, causal, backward):
     """Seconds until the last rank has worked on every block, message by message: a block arrives,
     is worked on once the one before is done, and is sent on when its turn begins (forward) or when
     its gradients are made (backward); a link carries one message at a time."""
-    own = tokens / ranks
-    work = attention_flops(own, own, False) / rate * (2.5 if backward else 1) / 3.5
-    way = (2 if backward else 1) * block_bytes(own) / link
     free, link_free, done_turns, here = [0.0] * ranks, [0.0] * ranks, [0] * ranks, {}
     events = [(0.0, rank, 0) for rank in range(ranks)]
     heapq.heapify(events)
@@ -109,8 +141,15 @@ def simulate(tokens, ranks, rate, link, causal, backward):
 def compared(tokens, ranks, rate, link, causal):
     """The model's seconds and the simulation's, forward and backward."""
     said, _ = ring(tokens, ranks, rate, link, causal)
-    found = sum(simulate(tokens, ranks, rate, link, causal, backward) for backward in (False, True))
-    return said, found
+    own = tokens / ranks
+    work, way = attention_flops(own, own, False) / rate / 3.5, block_bytes(own) / link
+    found = simulate(ranks, work, way, causal, False)
+    return said, found + simulate(ranks, 2.5 * work, 2 * way, causal, True)
+
+
+def compared_jacobian(tokens, ranks, link):
+    return jacobian(tokens, ranks, link), sum(simulate(ranks, work, way, False, False)
+                                              for work, way in jacobian_turns(tokens, ranks, link))
 
 
 # ---- the tables
@@ -135,6 +174,8 @@ def check_table():
             if ranks <= 100:
                 causal_said, causal_found = compared(tokens, ranks, rate, link, True)
                 worst = max(worst, causal_found / causal_said - 1)
+                jacobian_said, jacobian_found = compared_jacobian(tokens, ranks, link)
+                worst = max(worst, abs(jacobian_found / jacobian_said - 1))
             rows.append(f"| {tokens:,} | {ranks} | {name} | {seconds_text(said)} | "
                         f"{seconds_text(found)} | {100 * abs(off):.1f} % |")
     return rows, worst
@@ -157,6 +198,21 @@ def million_table():
     return rows
 
 
+def metrics_table():
+    rate = GPU["flops"] * GPU["reached"]
+    rows = ["| ranks | link | dot | key-covariance, prefix | jacobian |", "|---|---|---|---|---|"]
+    for ranks in (8, 64, 1000):
+        for name, link in LINKS.items():
+            tokens = 2**20
+            dot, _ = ring(tokens, ranks, rate, link, False)
+            prefix = prefix_covariance(tokens, ranks, rate, link)
+            more = jacobian(tokens, ranks, link)
+            rows.append(f"| {ranks} | {name} | " +
+                        " | ".join(seconds_text(LAYERS * layer)
+                                   for layer in (dot, prefix, dot + more)) + " |")
+    return rows
+
+
 def reduce_table():
     rows = ["| ranks | link | all-reduce of the gradients | "
             "samples of 1,024 tokens a rank that hide it |", "|---|---|---|---|"]
@@ -176,7 +232,8 @@ def main():
     parser.add_argument("--check", help="the page whose tables must be these")
     options = parser.parse_args()
     checked, worst = check_table()
-    tables = {"ring": checked, "million": million_table(), "reduce": reduce_table()}
+    tables = {"ring": checked, "million": million_table(), "metrics": metrics_table(),
+              "reduce": reduce_table()}
     if worst > OVER - 1:
         sys.exit(f"the simulation is {100 * worst:.1f} % off the model")
     if not options.write and not options.check:

@@ -188,6 +188,7 @@ Attended forward(Group& group, const Scores& scores, const at::Tensor& v) {
                            at::matmul(weights_of(s, after), seen.v);
       place_of(out.o, tile).copy_(o.view_as(place_of(out.o, tile)));
       place_of(out.lse, tile).copy_(after.view_as(place_of(out.lse, tile)));
+      group.alive();
     }
   });
   return out;
