@@ -215,6 +215,12 @@ TEST(Weights, AVisionTransformerForOtherClassesAndAnotherSize) {
     EXPECT_EQ(numbers_in(model_of(tuned), "pos_embed").size(), (same ? 5u : 10u) * 16);
     EXPECT_EQ(call({"eval", tuned, "--json"}).json().at("count"), 24);
   }
+  const Ran pixels = call(still("segments", start, tuned) +
+                          Words{"--data", pair_folder(), "--image", "42"} + shape);
+  ASSERT_EQ(pixels.status, 0) << pixels.err;
+  EXPECT_NE(pixels.err.find("resampled to 3 x 3\n"), std::string::npos) << pixels.err;
+  EXPECT_EQ(numbers_in(model_of(tuned), "encoder.blocks.1.attn.qkv.weight"),
+            numbers_in(start, "blocks.1.attn.qkv.weight"));
 }
 
 }  // namespace
