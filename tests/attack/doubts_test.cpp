@@ -30,6 +30,10 @@ TEST(Attack, DoubtsAreTold) {
     return names_of(doubts(model, l.images, l.labels, options, 20));
   };
   EXPECT_EQ(flags(l.model), std::set<std::string>{"few-samples"});
+  for (const auto& [norm, eps] : {std::pair(Norm::l2, .1), {Norm::l1, .3}, {Norm::l1, .6}}) {
+    const auto sound = doubts(l.model, l.images, l.labels, within(norm, eps), 200);
+    EXPECT_EQ(names_of(sound), std::set<std::string>{"few-samples"}) << int(norm) << " " << eps;
+  }
   const auto stairs = flags([&](const at::Tensor& x) { return (l.model(x) * 50).round() / 50; });
   EXPECT_TRUE(stairs.contains("zero-gradients"));
   EXPECT_TRUE(stairs.contains("unbounded-eps"));
