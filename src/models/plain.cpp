@@ -33,7 +33,7 @@ bool is_headless(const Safetensors& file) {
 
 constexpr auto drop_it = "; for other classes leave it out: foci convert --drop head.";
 
-at::Tensor tensor_of(const View& view) {
+at::Tensor as_tensor(const View& view) {
   return at::from_blob(view.data, at::IntArrayRef(view.shape.data(), std::size_t(view.rank)),
                        at::TensorOptions().dtype(nn::scalar_type(view.dtype)));
 }
@@ -110,7 +110,7 @@ void load_plain(torch::nn::Module& module, const std::string& path) {
   const at::NoGradGuard without;
   for (const auto& [name, tensor] : mine) {
     const View found = file.find(name);
-    at::Tensor from = tensor_of(found);
+    at::Tensor from = as_tensor(found);
     if (are_of_another_grid(module, name, found, tensor.sizes())) {
       const std::int64_t before = side_of(from.size(1) - 1), side = side_of(tensor.size(1) - 1);
       from = resampled(from, side);
