@@ -39,6 +39,14 @@ TEST(CompareBudget, OneThatIsTooSmallSaysWhatFits) {
   EXPECT_NE(ran.err.find("; this fits: foci compare --attack-samples 16 --budget "),
             std::string::npos)
       << ran.err;
+  // As if this machine had been timed at 300 images a second.
+  ASSERT_EQ(call(words + Words{"--steps", "1", "--seeds", "1", "--attack", "none"}).status, 0);
+  json timing = json::parse(read(out + "/timing.json"));
+  for (json& speed : timing.at("speeds"))
+    std::fill(speed.at("per_second").begin(), speed.at("per_second").end(), 300);
+  timing["together"] = 300;
+  timing["seconds"] = 3;
+  write(out + "/timing.json", timing.dump());
   const Ran fits = call(words + Words{"--budget", "25s", "--seeds", "1", "--attack", "none"});
   ASSERT_EQ(fits.status, 0) << fits.err;
   const int steps = results_of(out).at("runs")[0].at("steps").get<int>();
