@@ -114,7 +114,8 @@ Maybe open_folders(const std::string& folder, Split split) {
     return read_image_list(joined(place, "images"), tiny, classes);
   }
   if (split != Split::train && !train.empty() && has_images_alone(place, classes)) {
-    refuse(place, "has images without their classes: judge by val/, --split valid");
+    refuse(place,
+           "images without their classes are no split that is known: judge by val/, --split valid");
   }
   if (!folders_in(place).empty()) {
     return classes.empty() ? read_image_folder(place) : read_class_folders(place, classes);

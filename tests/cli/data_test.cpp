@@ -101,6 +101,26 @@ TEST(Data, MakesAndShowsImages) {
   EXPECT_TRUE(text.out.starts_with("train 20 images, 28 x 28 x 1, 4 classes\n")) << text.out;
 }
 
+TEST(Data, ShowsTinyImageNetAsItIsPublished) {
+  const std::string path =
+      folder_of("tiny", {"train/n01/images/n01_0.JPEG", "train/n02/images/n02_0.JPEG",
+                         "val/images/val_0.JPEG", "test/images/test_0.JPEG"});
+  const std::string picture = read(FOCI_SOURCE_DIR "/tests/data/golden/colour.jpg");
+  for (const char* file : {"train/n01/images/n01_0.JPEG", "train/n02/images/n02_0.JPEG",
+                           "val/images/val_0.JPEG", "test/images/test_0.JPEG"}) {
+    write(path + "/" + file, picture);
+  }
+  write(path + "/val/val_annotations.txt", "val_0.JPEG\tn02\t0\t32\t44\t62\n");
+  const Ran ran = run_foci({"data", "show", path, "--json"});
+  if (ran.err.find("no libjpeg") != std::string::npos) GTEST_SKIP() << "this build has no JPEG";
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto splits = ran.json().at("splits");
+  EXPECT_EQ(names_of(splits), (Names{"train", "valid"}));
+  EXPECT_EQ(splits.at("valid").at("classes").at("n02"), 1);
+  EXPECT_NE(run_foci({"data", "show", path, "--split", "test"}).err.find("--split valid\n"),
+            std::string::npos);
+}
+
 TEST(Data, EveryFileAtFaultIsNamed) {
   const fs::path folder = fs::path(testing::TempDir()) / "foci-faulty-photos";
   for (const char* name : {"ant/a.jpg", "ant/b.jpg", "bee/c.png", "bee/d.png"}) {

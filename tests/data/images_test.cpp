@@ -135,7 +135,8 @@ TEST_F(Pictures, TinyImageNetAsItIsPublished) {
   EXPECT_EQ(valid.label(1), 0);
   EXPECT_EQ(valid.image(0), read_image(golden + "colour.jpg"));
   EXPECT_EQ(fault([&] { open_images(folder_, Split::test); }),
-            "test: has images without their classes: judge by val/, --split valid");
+            "test: images without their classes are no split that is known: judge by val/, "
+            "--split valid");
   made("val/val_annotations.txt", "val_0.JPEG\tn03\t0\t32\t44\t62\n");
   EXPECT_EQ(fault([&] { open_images(folder_, Split::valid); }),
             "val/val_annotations.txt: line 1: class 'n03' is none of the 2 of the training split");
