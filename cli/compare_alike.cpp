@@ -53,11 +53,11 @@ bool is_standard(const VerbPage* page, const std::string& name, const std::strin
 /// Ways a run has measured a name, the newest first.
 std::vector<std::string> ways_in(const MeasuredRun& run, const std::string& name) {
   std::vector<std::string> ways;
-  const auto& records = run.found->records;
-  for (auto record = records.rbegin(); record != records.rend(); ++record) {
-    if (record->name != name) continue;
-    std::string way = way_of(*record, run.facts->words);
-    if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(std::move(way));
+  for (const Record& record : run.found->records) {
+    if (record.name != name) continue;
+    const std::string way = way_of(record, run.facts->words);
+    std::erase(ways, way);
+    ways.insert(ways.begin(), way);
   }
   return ways;
 }
@@ -161,6 +161,7 @@ Json keep_alike(std::span<const MeasuredRun> runs) {
   }
   if (left.empty()) return {};
   std::vector<std::string> parts;
+  parts.reserve(left.size());
   for (const auto& [difference, which] : left)
     parts.push_back(fmt::format("{} ({})", first_of(which), difference));
   return {{"name", "measured-otherwise"},

@@ -197,7 +197,7 @@ bool is_timing(const Json& json) {
 }
 
 Json stored_timing(const ComparePlan& plan, const CompareSite& site) {
-  const Json stored = read_json(timing_path(site));
+  Json stored = read_json(timing_path(site));
   if (is_timing(stored) && stored.at("key") == timing_key(plan, site)) return stored;
   return {{"key", timing_key(plan, site)}, {"speeds", Json::object()}};
 }
