@@ -158,7 +158,7 @@ TEST(Encoders, SizesAreThoseOfTheModels) {
     EXPECT_GT(size_of(model).multiply_adds, 1e6);
     ++seen;
   }
-  EXPECT_EQ(seen, 10);
+  EXPECT_EQ(seen, 11);
   EXPECT_EQ(size_of(find("gpt2")).parameters, 124439808);
   const LanguageOptions llama{.vocabulary = 50,
                               .context = 8,
