@@ -165,7 +165,7 @@ void Group::take(const at::Tensor& x) {
   pending.wait();
   if (!moved.is_same(x) && moved.data_ptr() != x.data_ptr()) {
     const at::NoGradGuard without;
-    x.detach().copy_(moved);
+    x.detach().copy_(x.is_cpu() ? fetched(moved) : moved);
   }
 }
 

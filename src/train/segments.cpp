@@ -81,7 +81,7 @@ Scores judge(models::Segmenter& model, const data::ImageSet& set, const ImageFac
   if (how.run.group != nullptr) {
     const at::Tensor all = seen.counts().to(how.run.group->device());
     how.run.group->sum(all);
-    seen.counts().copy_(all);
+    seen.counts().copy_(how.run.group->fetched(all));
   }
   return {{"miou", seen.mean_iou()},
           {"pixel_accuracy", seen.pixel_accuracy()},

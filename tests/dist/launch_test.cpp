@@ -90,7 +90,8 @@ TEST(Launch, EndsAllWhenOneIsKilledAndPassesSignalsOn) {
   EXPECT_TRUE(fs::exists(checkpoint(run, int(lines_of(run)))));
 }
 
-/// Two namespaces with a cable between them.
+/// Two namespaces with a cable between them. Gloo calls at the lower of two addresses: these are
+/// above 127.*, so that a loopback in their place is called at.
 class Hosts {
  public:
   Hosts() {
@@ -99,7 +100,7 @@ class Hosts {
     b_ = "foci-b" + pid;
     std::string all = "ip netns add " + a_ + " && ip netns add " + b_;
     all += " && ip -n " + a_ + " link add eth0 type veth peer name eth0 netns " + b_;
-    for (const auto& [name, address] : {std::pair(a_, "10.77.0.1"), {b_, "10.77.0.2"}}) {
+    for (const auto& [name, address] : {std::pair(a_, "192.168.77.1"), {b_, "192.168.77.2"}}) {
       all += " && ip -n " + name + " addr add " + address + "/24 dev eth0";
       all += " && ip -n " + name + " link set eth0 up && ip -n " + name + " link set lo up";
     }
@@ -113,13 +114,13 @@ class Hosts {
   Hosts(const Hosts&) = delete;
   Hosts& operator=(const Hosts&) = delete;
   bool good() const { return good_; }
-  Words flags(const std::string& master = "10.77.0.1") const {
+  Words flags(const std::string& master = "192.168.77.1") const {
     return {"-n",       "2",    "--hosts", a_ + "," + b_, "--through", "ip netns exec",
             "--master", master, "--"};
   }
   /// A name of the first that it believes to be its loopback, as Debian has it.
   void name_first(const std::string& name) const {
-    for (const auto& [host, address] : {std::pair(a_, "127.0.1.1"), {b_, "10.77.0.1"}}) {
+    for (const auto& [host, address] : {std::pair(a_, "127.0.1.1"), {b_, "192.168.77.1"}}) {
       fs::create_directories("/etc/netns/" + host);
       write("/etc/netns/" + host + "/hosts", std::string(address) + " " + name + "\n");
     }
