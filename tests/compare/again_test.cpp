@@ -12,7 +12,7 @@ namespace {
 using namespace train_test;
 using nlohmann::json;
 
-TEST(Compare, ItsCommandsDoItAgain) {
+TEST(CompareAgain, ItsCommandsDoItAgain) {
   const json results = results_of(whole());
   EXPECT_EQ(results.at("reproduce"), "foci compare --plan " + whole() + "/plan.json --out again");
   const std::string out = folder().file("it's again");
@@ -27,7 +27,7 @@ TEST(Compare, ItsCommandsDoItAgain) {
 }
 
 /// Files that somebody else wrote, or another version.
-TEST(Compare, WhatItsFilesHoldWronglyIsMeasuredAnew) {
+TEST(CompareAgain, WhatItsFilesHoldWronglyIsMeasuredAnew) {
   const std::string out = folder().file("spoiled-compare");
   fs::copy(whole(), out, fs::copy_options::recursive);
   const std::string run = out + "/" + results_of(out).at("runs")[0].at("folder").get<std::string>();
@@ -51,7 +51,7 @@ TEST(Compare, WhatItsFilesHoldWronglyIsMeasuredAnew) {
   EXPECT_EQ(values_of(out), values_of(whole()));
 }
 
-TEST(Compare, ImagesOfManyTokensHaveNoMapsAndThePageSaysWhy) {
+TEST(CompareAgain, ImagesOfManyTokensHaveNoMapsAndThePageSaysWhy) {
   const std::string out = folder().file("many-tokens");
   const Ran ran = call(small(out) + Words{"--model", "dim=16 depth=1 heads=2 patch=1 batch=2",
                                           "--mechanisms", "dot", "--seeds", "1", "--steps", "1",
@@ -94,7 +94,7 @@ Words least(const std::string& model) {
           "0",       "--out",   "poor", "--measure-samples", "0"};
 }
 
-TEST(Compare, WhereNoImagesCanBeHadTheyAreMadeAndItSaysSo) {
+TEST(CompareAgain, WhereNoImagesCanBeHadTheyAreMadeAndItSaysSo) {
   const std::string place = poor_place("poor");
   const Words words = least("dim=16 depth=1 heads=2 patch=14 batch=20 judge-count=8") +
                       Words{"--judge-samples", "9"};
@@ -124,7 +124,7 @@ TEST(Compare, WhereNoImagesCanBeHadTheyAreMadeAndItSaysSo) {
   EXPECT_TRUE(asked.err.starts_with("foci: fashion-mnist cannot be had here: ")) << asked.err;
 }
 
-TEST(Compare, ExpressionsAreMadeWhereThereAreNone) {
+TEST(CompareAgain, ExpressionsAreMadeWhereThereAreNone) {
   const std::string place = poor_place("poor-lists");
   const Ran ran =
       call_in(place, least("dim=16 depth=1 heads=2 batch=2") + Words{"--task", "listops"});

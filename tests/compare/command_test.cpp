@@ -3,6 +3,8 @@
 // costs, what it refuses. foci report over what it left.
 #include "compare/compared.hpp"
 
+#include "cli/shell_words.hpp"
+
 #include <foci/record.hpp>
 
 #include <gtest/gtest.h>
@@ -283,6 +285,14 @@ TEST(Compare, RunsOfAComparisonAreTakenAsWell) {
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_EQ(measure(results_of(out), "top1").at("values"),
             measure(results_of(whole()), "top1").at("values"));
+  for (const char* command : {"reproduce", "reproduce_flags"}) {
+    Words again = foci::cli::shell_words(results_of(out).at(command));
+    again.erase(again.begin());
+    const std::string other = folder().file(std::string("taken-") + command);
+    const Ran redone = call(again + Words{"--out", other, "--threads", "2"});
+    ASSERT_EQ(redone.status, 0) << redone.err;
+    EXPECT_EQ(values_of(other), values_of(out));
+  }
   EXPECT_EQ(times_of(whole()), before);
 }
 

@@ -133,6 +133,8 @@ TEST(CompareRanks, ShareTheRunsAndFindTheSame) {
             "1, each with 1 thread, on each of 3 ranks");
   EXPECT_EQ(results_of(out).at("command").get<std::string>().find("foci launch -n 3 -- compare "),
             0u);
+  EXPECT_EQ(results_of(out).at("reproduce"),
+            "foci launch -n 3 -- compare --plan " + out + "/plan.json --out again");
   std::set<std::string> at_work;
   for (const auto& [run, owner] : owners_of(out)) {
     at_work.insert(owner);

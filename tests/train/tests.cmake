@@ -12,6 +12,6 @@ if(TARGET foci_cli_torch)
   add_executable(train_command_test train/command_test.cpp train/kill_test.cpp
     train/tasks_test.cpp train/harm_test.cpp train/fault_test.cpp train/weights_test.cpp)
   target_link_libraries(train_command_test PRIVATE foci_cli_torch)
-  foci_test_of(train_command_test FILTERS Train Killed Faults Compare CompareTasks)
+  foci_test_of(train_command_test FILTERS Train Killed Faults Compare CompareAgain CompareTasks)
   add_dependencies(train_command_test foci_command foci_torch_command)
 endif()
