@@ -32,6 +32,7 @@ if(FOCI_FUZZ)
   # What lies in the folder of a run is read without torch, though by what is built with it.
   foci_fuzz(runs LIBRARIES foci_cli)
   target_sources(runs_fuzz PRIVATE ${PROJECT_SOURCE_DIR}/src/train/run_files.cpp
+    ${PROJECT_SOURCE_DIR}/src/train/checkpoint_folder.cpp
     ${PROJECT_SOURCE_DIR}/src/train/events.cpp ${PROJECT_SOURCE_DIR}/cli/torch/run_folder.cpp
     ${PROJECT_SOURCE_DIR}/src/models/gpt2_config.cpp)
   target_include_directories(runs_fuzz
