@@ -184,7 +184,7 @@ struct AttackCall {
   const Attack& verb;
   const AttackPlan& plan;
   const Attacked& subject;
-  std::string out;
+  std::string out = {};
   std::int64_t left_out = 0;  ///< images of the class that is the goal
 };
 
@@ -245,15 +245,17 @@ int run_torch(const Attack& verb) {
   AttackPlan plan = attack_plan(verb.words, verb.common);
   const RunConfig config = read_config(verb.run);
   Attacked subject = open_attacked(verb, config, plan);
-  const auto own = verb.words.find("out");
-  const AttackFolder folder(own == verb.words.end() ? verb.run + "/attack" : own->second,
-                            told_json(verb, subject));
+  const Json told = told_json(verb, subject);
   at::manual_seed(verb.common.seed);
-  AttackCall of{verb, plan, subject, folder.path()};
+  AttackCall of{verb, plan, subject};
   if (const auto goal = verb.words.find("goal"); goal != verb.words.end()) {
     plan.options.goals = goals_of(goal->second, subject, verb.common.seed, plan.options.batch);
     of.left_out = leave_out_reached(subject, plan.options.goals);
   }
+  const auto own = verb.words.find("out");
+  // Nothing is refused any more: what lies there would refuse the corrected command.
+  const AttackFolder folder(own == verb.words.end() ? verb.run + "/attack" : own->second, told);
+  of.out = folder.path();
   const std::vector<Judged> judged = judged_by(folder, of);
   const std::string machine = verb.common.cuda ? gpu_machine_text() : machine_text();
   const auto records =

@@ -64,6 +64,15 @@ Reach reach_of(const std::string& word, Norm norm, const std::string& norm_text)
   return {*above / *below, fmt::format("{} {}", norm_text, word)};
 }
 
+void check_norm(const std::vector<attack::Attack>& attacks, Norm norm) {
+  const auto is_cw = [](const attack::Attack& attack) {
+    return std::holds_alternative<attack::CarliniWagner>(attack);
+  };
+  if (norm == Norm::l2 || std::none_of(attacks.begin(), attacks.end(), is_cw)) return;
+  throw Misuse("cw measures in l2; the nearest under linf and l1 is apgd-dlr",
+               "--norm l2, or another attack; foci help attack names all");
+}
+
 /// Flags that only some attacks hear, by the attack.
 bool has_restarts(const attack::Attack& attack) {
   return std::holds_alternative<attack::Pgd>(attack) ||
@@ -192,6 +201,7 @@ AttackPlan attack_plan(const Words& words, const Common& common) {
   plan.options.batch = number_or(words, "batch", 250);
   plan.count = number_or(words, "count", plan.count);
   plan.check = number_or(words, "check", plan.check);
+  plan.goal = word_or(words, "goal", "");
   plan.sheet = number_or(words, "sheet", plan.sheet);
   if (words.count("attack") > 0 && words.count("suite") > 0)
     throw Misuse("--attack and --suite: one of them says what to run");
@@ -209,6 +219,7 @@ AttackPlan attack_plan(const Words& words, const Common& common) {
                      plan.reaches.end());
   const attack::Suite suite = suite_in(words, plan.options.norm);
   plan.attacks = suite.attacks;
+  check_norm(plan.attacks, plan.options.norm);
   check_heard(words, plan.attacks);
   const Changes changes{number_or(words, "iterations", 0), number_or(words, "queries", 0),
                         number_or(words, "restarts", 0), number_or(words, "targets", 0)};

@@ -30,6 +30,7 @@ struct AttackPlan {
   std::vector<Reach> reaches;  ///< ascending
   std::string suite;           ///< or the attacks' names
   std::vector<attack::Attack> attacks;
+  std::string goal;  ///< as it was told; empty: any class but the image's own
   std::int64_t count = 1000, check = 100, sheet = 8;
 };
 

@@ -78,15 +78,22 @@ std::vector<RecordFlag> doubts_of(const AttackPlan& plan, const Attacked& subjec
                                  subject.classes, subject.classes - 1),
                      "nothing; it is less than AutoAttack's usual"});
   }
+  add_new(flags, attack::doubts(plan.attacks, plan.options.norm));
   return flags;
 }
 
+/// "robust linf 8/255"; with a goal, where more withstand, "robust linf 8/255 goal least".
+std::string named(const AttackPlan& plan, const std::string& name) {
+  return plan.goal.empty() ? name : name + " goal " + plan.goal;
+}
+
 /// Shares by name: "robust linf 8/255", "robust linf 8/255 through", "robust linf 8/255 apgd-ce".
-train::Scores scores_of(const Attacked& subject, const std::vector<Judged>& judged) {
-  train::Scores scores{{"clean", share_of(judged[0].arms[0].clean)},
+train::Scores scores_of(const AttackPlan& plan, const Attacked& subject,
+                        const std::vector<Judged>& judged) {
+  train::Scores scores{{named(plan, "clean"), share_of(judged[0].arms[0].clean)},
                        {"count", double(subject.pixels.labels.size(0))}};
   for (const Judged& j : judged) {
-    const std::string name = "robust " + j.reach.text;
+    const std::string name = named(plan, "robust " + j.reach.text);
     scores[name] = j.accuracy;
     for (std::size_t a = 0; a < j.arms.size(); ++a) {
       const Arm& arm = subject.arms[a];
@@ -105,15 +112,15 @@ train::Scores scores_of(const Attacked& subject, const std::vector<Judged>& judg
 std::vector<Record> attack_records(const Measurement& what, const AttackPlan& plan,
                                    const Attacked& subject, const std::vector<Judged>& judged) {
   const std::vector<RecordFlag> common = doubts_of(plan, subject, judged);
-  std::vector<Record> records = records_of(what, scores_of(subject, judged));
+  std::vector<Record> records = records_of(what, scores_of(plan, subject, judged));
   for (Record& record : records) {
     record.unit = "share";
     record.spread = std::sqrt(record.value * (1 - record.value) / double(record.n));
     record.seed = plan.options.seed;
-    if (record.name == "clean") continue;
+    if (record.name == named(plan, "clean")) continue;
     record.flags.insert(record.flags.end(), common.begin(), common.end());
     for (const Judged& j : judged) {
-      const std::string name = "robust " + j.reach.text;
+      const std::string name = named(plan, "robust " + j.reach.text);
       if (record.name != name && !record.name.starts_with(name + " ")) continue;
       for (std::size_t a = 0; a < j.arms.size(); ++a)
         add_new(record.flags, attack::doubts(j.arms[a], subject.arms[a].attacks));

@@ -144,6 +144,8 @@ FOCI_API at::Tensor correct(const Model& model, const at::Tensor& images, const 
 FOCI_API std::vector<RecordFlag> doubts(const Model& model, const at::Tensor& images,
                                         const at::Tensor& labels, const Options& options,
                                         std::int64_t checked = 100);
+/// Those of the attacks themselves: steps that are too few and too short to reach the ball's edge.
+FOCI_API std::vector<RecordFlag> doubts(const std::vector<Attack>& attacks, Norm norm);
 /// Those that an outcome shows itself.
 FOCI_API std::vector<RecordFlag> doubts(const Outcome& outcome, const std::vector<Attack>& attacks);
 

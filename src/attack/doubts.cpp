@@ -162,6 +162,24 @@ std::vector<RecordFlag> doubts(const Model& model, const at::Tensor& images,
   return flags;
 }
 
+std::vector<RecordFlag> doubts(const std::vector<Attack>& attacks, Norm norm) {
+  std::vector<RecordFlag> flags;
+  for (const Attack& attack : attacks) {
+    const Pgd* how = std::get_if<Pgd>(&attack);
+    if (how == nullptr) continue;
+    const double share = step_share(*how, norm), reach = how->steps * share;
+    if (reach >= 1 - 1e-9) continue;
+    flags.push_back({"short-steps",
+                     fmt::format("{} takes {} steps of eps/{:.4g}, {:.4g} eps in all: it cannot "
+                                 "reach the edge of the ball from its middle",
+                                 name_of(attack), how->steps, 1 / share, reach),
+                     fmt::format("take {:.0f} steps or more, or an attack that sets its steps "
+                                 "itself: apgd-ce",
+                                 std::ceil(1 / share - 1e-9))});
+  }
+  return flags;
+}
+
 std::vector<RecordFlag> doubts(const Outcome& outcome, const std::vector<Attack>& attacks) {
   std::vector<RecordFlag> flags;
   const double n = double(outcome.by.size(0));

@@ -36,7 +36,7 @@ void perturb(Problem& problem, const Fgsm&) {
 
 void perturb(Problem& problem, const Pgd& how) {
   const Options& o = problem.options();
-  const double share = how.step > 0 ? how.step : o.norm == Norm::linf ? 1.0 / 30 : 1.0 / 40;
+  const double share = step_share(how, o.norm);
   problem.restart(how.restarts, [&](const Rows& begun) {
     Rows rows = begun;
     at::Tensor x = drawn_start(rows, problem.stream(pgd_stream), o.norm, o.eps);

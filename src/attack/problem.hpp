@@ -20,6 +20,11 @@ struct Rows {
 };
 Rows selected(const Rows& rows, const at::Tensor& keep);
 
+/// The length of a step over eps.
+inline double step_share(const Pgd& how, Norm norm) {
+  return how.step > 0 ? how.step : norm == Norm::linf ? 1.0 / 30 : 1.0 / 40;
+}
+
 /// One loss a row, which an attack makes larger.
 using RowLoss = std::function<at::Tensor(const at::Tensor& logits, const Rows& rows)>;
 

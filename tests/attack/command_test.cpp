@@ -3,6 +3,7 @@
 // every flag changes something, and that every mistake is one line.
 #include "train/child.hpp"
 
+#include "cli/compare_results.hpp"
 #include "cli/pages.hpp"
 
 #include <foci/record.hpp>
@@ -191,7 +192,12 @@ TEST(AttackCommand, ImagesOfTheGoalsClassAreLeftOut) {
     EXPECT_GT(left_out, 0);
     EXPECT_EQ(count + left_out, 48);
     others += left_out;
-    for (const auto& record : aimed.at("records")) EXPECT_EQ(record.at("n"), count);
+    for (const auto& record : aimed.at("records")) {
+      EXPECT_EQ(record.at("n"), count);
+      const std::string name = record.at("name");
+      EXPECT_NE(name.find(" goal " + goal), std::string::npos) << name;
+      EXPECT_FALSE(foci::cli::measure_kind(name)) << name;  // no robust accuracy of a comparison
+    }
     const auto samples =
         nlohmann::json::parse(read(folder().file("aimed-" + goal) + "/samples.json"));
     EXPECT_EQ(int(samples.size()), count);
@@ -199,6 +205,28 @@ TEST(AttackCommand, ImagesOfTheGoalsClassAreLeftOut) {
   }
   EXPECT_EQ(others, whole.at("count").get<int>());
   EXPECT_EQ(whole.at("of_the_goal"), 0);
+}
+
+/// What is refused leaves nothing that would refuse the corrected command; a targeted Record is
+/// found again by its name.
+TEST(AttackCommand, AMistakeLeavesTheFolderToTheCorrectedCommand) {
+  const Words how = {"--attack", "pgd", "--iterations", "5", "--check", "0", "--eps", "4"};
+  const std::string out = folder().file("mended");
+  for (const Words& wrong : {Words{"--goal", "9"}, Words{"--goal", "worst"},
+                             Words{"--attack", "cw"}, Words{"--attack", "pdg"}}) {
+    const Ran ran = call(attack("mended", how + wrong));
+    EXPECT_EQ(ran.status, 2) << ran.err;
+    EXPECT_FALSE(fs::exists(out)) << ran.err;
+    EXPECT_EQ(ran.err.find("foci info"), std::string::npos) << ran.err;
+  }
+  const Ran mended = call(attack("mended", how + Words{"--goal", "least"}));
+  ASSERT_EQ(mended.status, 0) << mended.err;
+  EXPECT_NE(mended.out.find("doubt: short-steps: pgd takes 5 steps"), std::string::npos)
+      << mended.out;
+  bool found = false;
+  for (const auto& record : foci::read_records(trained() + "/records.jsonl"))
+    found = found || record.name == "robust linf 4/255 goal least";
+  EXPECT_TRUE(found);
 }
 
 TEST(AttackCommand, EqualBallsAreOne) {
@@ -308,6 +336,7 @@ TEST(AttackCommand, MistakesAreToldInOneLine) {
       {base + Words{"--attack", "pdg"}, 2, "there is no attack 'pdg'; it is one of noise, fgsm"},
       {base + Words{"--attack", "pgd", "--suite", "plus"}, 2, "--attack and --suite: one of them"},
       {base + Words{"--attack", "cw", "--count", "2"}, 2, "cw measures in l2; the nearest"},
+      {base + Words{"--attack", "fgsm,cw", "--norm", "l1"}, 2, "foci help attack names all"},
       {base + Words{"--targets", "4"}, 2, "--targets 4: the model has 4 classes, so 3 others"},
       {base + Words{"--plain", trained()}, 2, "--plain is for --suite adaptive"},
       {base + Words{"--suite", "adaptive", "--metric-grad", "through"}, 2, "both ways; leave"},

@@ -53,6 +53,24 @@ TEST(Attack, DoubtsAreTold) {
   EXPECT_FALSE(names_of(doubts(larger, both)).contains("black-box-beats-white-box"));
 }
 
+/// Steps that end before the edge are told, those of the defaults reach it.
+TEST(Attack, StepsThatCannotReachTheEdgeAreTold) {
+  std::vector<Attack> standard;
+  for (const char* name : {"noise", "fgsm", "pgd", "mpgd", "apgd-ce", "fab", "square", "spsa"})
+    standard.push_back(attack_of(name));
+  for (const Norm norm : {Norm::linf, Norm::l2, Norm::l1})
+    EXPECT_TRUE(doubts(standard, norm).empty()) << int(norm);
+  EXPECT_TRUE(doubts({Pgd{.steps = 30}}, Norm::linf).empty());
+  EXPECT_TRUE(doubts({Pgd{.steps = 5, .step = .25}}, Norm::linf).empty());
+  const auto five = doubts({Pgd{.steps = 5}, Pgd{.steps = 29, .momentum = 1}}, Norm::linf);
+  ASSERT_EQ(five.size(), 2u);
+  EXPECT_EQ(names_of(five), std::set<std::string>{"short-steps"});
+  EXPECT_EQ(five[0].means.find("pgd takes 5 steps of eps/30"), 0u) << five[0].means;
+  EXPECT_EQ(five[1].means.find("mpgd takes 29 steps"), 0u) << five[1].means;
+  EXPECT_EQ(five[0].remedy.find("take 30 steps or more"), 0u) << five[0].remedy;
+  EXPECT_EQ(doubts({Pgd{.steps = 39}}, Norm::l2).size(), 1u);
+}
+
 /// Wells as far apart as a step of the ten: forty smaller steps stay in the first.
 TEST(Attack, MoreStepsThatDoWorseAreTold) {
   const Linear& l = linear();
