@@ -21,6 +21,18 @@ const Record* find_record(const RunFound& found, const std::string& name) {
   return newest == found.records.rend() ? nullptr : &*newest;
 }
 
+bool clean_is_of_all_attacked(const Comparison& all) {
+  for (const ComparedRun& run : all.runs) {
+    const Record* clean = find_record(run.found, "clean");
+    if (clean == nullptr) continue;
+    for (const Record& record : run.found.records) {
+      const Record* newest = find_record(run.found, record.name);
+      if (record.name.starts_with("robust ") && newest->n != clean->n) return false;
+    }
+  }
+  return true;
+}
+
 const ComparedRun* find_run(const Comparison& all, const std::string& mechanism,
                             std::uint64_t seed) {
   for (const ComparedRun& run : all.runs) {
@@ -107,6 +119,7 @@ std::vector<std::string> robust_names(const Comparison& all) {
 
 /// A curve for all attacks together, and one for each that came before them.
 Json robustness_json(const Comparison& all) {
+  const bool with_clean = clean_is_of_all_attacked(all);
   std::map<std::string, Json> curves;  // "linf: all" -> curve
   std::vector<std::string> order;
   for (const std::string& name : robust_names(all)) {
@@ -117,8 +130,12 @@ Json robustness_json(const Comparison& all) {
     const std::string key = parts[1] + ": " + attack;
     const auto [eps, unit] = eps_of(parts[2]);
     if (curves.count(key) == 0) {
-      curves[key] = {{"attack", attack}, {"norm", parts[1]}, {"eps", {0}}, {"unit", unit}};
-      add_point(curves[key], by_seed(all, "clean", false));
+      curves[key] = {
+          {"attack", attack}, {"norm", parts[1]}, {"eps", Json::array()}, {"unit", unit}};
+      if (with_clean) {
+        curves[key]["eps"].push_back(0);
+        add_point(curves[key], by_seed(all, "clean", false));
+      }
       order.push_back(key);
     }
     curves[key]["eps"].push_back(eps);

@@ -149,6 +149,8 @@ std::vector<ComparedMeasure> all_measured(const Comparison& all) {
   for (const char* name : {"concentration", "effective_keys", "cosine", "effective_rank"}) {
     if (auto one = over_layers(all, name)) out.push_back(std::move(*one));
   }
+  if (!clean_is_of_all_attacked(all))
+    std::erase_if(out, [](const ComparedMeasure& one) { return one.kind.name == "clean"; });
   if (auto mean = corruption_mean(out)) out.push_back(std::move(*mean));
   static const std::vector<std::string> groups = {
       "accuracy", "robustness", "corruption", "concentration", "collapse", "speed", "memory"};

@@ -14,6 +14,8 @@ namespace foci::cli {
 Json number_json(double value);
 /// The last Record of the name; null where there is none.
 const Record* find_record(const RunFound& found, const std::string& name);
+/// In every run "clean" is of as many images as each attack; else it is of others than some.
+bool clean_is_of_all_attacked(const Comparison& all);
 const ComparedRun* find_run(const Comparison& all, const std::string& mechanism,
                             std::uint64_t seed);
 /// "8/255" -> 8 and "/255"; 0 where it is no number.

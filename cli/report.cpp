@@ -63,12 +63,29 @@ void tell(Json& flags, const char* name, const std::string& means, const char* r
   flags.push_back({{"name", name}, {"means", means}, {"do", remedy}});
 }
 
+/// Attacks towards a class say nothing of robust accuracy, whatever their Records are called. Gives
+/// how many those were.
+std::size_t leave_targeted_aside(std::vector<Record>& records) {
+  return std::erase_if(records, [](const Record& record) {
+    const std::vector<std::string> words = shell_words(record.command);
+    return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+      return word == "--goal" || word.starts_with("--goal=");
+    });
+  });
+}
+
 /// Runs that are whole; the others are named.
 std::vector<Taken> whole_runs(const std::vector<std::string>& folders, Json& flags) {
   std::vector<Taken> runs;
   for (const std::string& folder : folders_of_runs(folders)) {
     try {
       Taken run{run_facts(folder), found_in(folder)};
+      if (const std::size_t aimed = leave_targeted_aside(run.found.records); aimed > 0) {
+        tell(flags, "targeted",
+             fmt::format("{}: {} Record{} of attacks towards a class (--goal) left aside",
+                         shown(folder), aimed, aimed == 1 ? "" : "s"),
+             "read them in its records.jsonl");
+      }
       if (run.found.records.empty())
         throw FileError(fmt::format("{}: has no Records; foci eval writes them", shown(folder)));
       if (const std::size_t others = leave_others_aside(run.found.records); others > 0) {

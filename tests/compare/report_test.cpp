@@ -108,6 +108,53 @@ TEST(Report, NumbersOverOtherSamplesAreNotHeldAgainstEachOther) {
   measure(results_of(folder().file("of-alike")), "robust linf 1/255");
 }
 
+/// A run whose Records of attacks are these alone; what `foci report` makes of it.
+json of_attacks(const std::vector<json>& changes, const std::string& name) {
+  const std::string run = folder().file(name), out = folder().file("of-" + name);
+  fs::copy(two_runs() + "/runs/dot", run, fs::copy_options::recursive);
+  for (const json& change : changes) add_record(run, "top1", change);
+  const Ran ran = call({"report", run, two_runs() + "/runs/random", "--out", out});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  return results_of(out);
+}
+
+json attacked(const std::string& name, int n, double value, const std::string& more = "") {
+  return {{"name", name}, {"value", value}, {"n", n}, {"command", "foci attack x" + more}};
+}
+
+TEST(Report, AttacksTowardsAClassAreNoRobustAccuracy) {
+  const std::string name = "robust linf 1/255";
+  const json results =
+      of_attacks({attacked("clean", 6, 0.5), attacked(name, 6, 0.25),
+                  attacked("clean", 6, 0.875, " --goal 3"), attacked(name, 6, 0.75, " --goal 3")},
+                 "targeted");
+  EXPECT_EQ(measure(results, name).at("values").at("dot")[0], 0.25);
+  EXPECT_EQ(measure(results, "clean").at("values").at("dot")[0], 0.5);
+  EXPECT_EQ(results.at("flags")[0].at("name"), "targeted");
+  EXPECT_NE(results.at("flags")[0].at("means").get<std::string>().find("2 Records of attacks"),
+            std::string::npos);
+}
+
+TEST(Report, WhatStandsBeforeAnAttackIsOfItsImages) {
+  const std::vector<json> same = {attacked("clean", 6, 0.5), attacked("robust linf 1/255", 6, 0.25),
+                                  attacked("robust linf 2/255", 6, 0.125)};
+  std::vector<json> others = same;
+  others[2]["n"] = 8;
+  const auto has_clean = [](const json& results) {
+    bool found = false;
+    for (const json& one : results.at("measures")) found = found || one.at("name") == "clean";
+    return found;
+  };
+  const auto eps = [](const json& results) {
+    return results.at("curves").at("robustness")[0].at("eps");
+  };
+  const json alike = of_attacks(same, "same-images"), apart = of_attacks(others, "other-images");
+  EXPECT_TRUE(has_clean(alike));
+  EXPECT_EQ(eps(alike), json({0, 1, 2}));
+  EXPECT_FALSE(has_clean(apart));
+  EXPECT_EQ(eps(apart), json({1, 2}));
+}
+
 TEST(Report, TheNewestThatAllRunsHaveIsCompared) {
   const json own = json::parse("{}");
   const json few = {{"value", 0.0123}, {"n", 10}, {"command", "foci eval x --count 10"}};
