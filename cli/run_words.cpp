@@ -38,7 +38,7 @@ const Flag* stored_flag(std::string_view name) {
 
 std::string preset_path(const std::string& name) {
   if (fs::is_regular_file(name)) return name;
-  const std::string file = "presets/" + name + ".json";
+  const std::string file = "presets/" + name + (name.ends_with(".json") ? "" : ".json");
   const std::string program = program_folder();
   for (const std::string& path : {file, fmt::format("{}/../{}", program, file),
                                   fmt::format("{}/../share/foci/{}", program, file)}) {

@@ -75,6 +75,19 @@ std::string made_instead(const Compare& verb, const std::string& out, const std:
   });
 }
 
+/// "; did you mean photos?": a known set, or a folder that stands where this one would.
+std::string near_data(const fs::path& path) {
+  const fs::path whole = path.has_filename() ? path : path.parent_path();
+  const fs::path parent = whole.parent_path();
+  std::vector<std::string> names = parent.empty() ? set_names() : std::vector<std::string>();
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(parent.empty() ? "." : parent, none)) {
+    if (entry.is_directory(none)) names.push_back(shown(entry.path().filename().string()));
+  }
+  std::sort(names.begin(), names.end());
+  return suggestion(whole.filename().string(), names);
+}
+
 std::string path_of(const ComparePlan& plan, const Compare& verb, const std::string& out,
                     CompareData& data) {
   const std::string& name = plan.words.at("data");
@@ -85,9 +98,9 @@ std::string path_of(const ComparePlan& plan, const Compare& verb, const std::str
     });
   }
   if (find_set(name) == nullptr && !fs::is_directory("data/" + name)) {
-    throw Misuse(fmt::format("--data '{}' is no folder and no known set{}", shown(name),
-                             suggestion(name, set_names())),
-                 "foci data list shows the sets");
+    throw Misuse(
+        fmt::format("--data '{}' is no folder and no known set{}", shown(name), near_data(name)),
+        "a set of foci data list, or a folder with a folder for each class");
   }
   if (fs::is_directory("data/" + name)) return "data/" + name;
   try {

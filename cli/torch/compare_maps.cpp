@@ -2,6 +2,7 @@
 // Weights as bytes of each row's largest, in base64.
 #include "cli/torch/compare_maps.hpp"
 
+#include "cli/torch/measure_samples.hpp"
 #include "cli/torch/tasks.hpp"
 
 #include <foci/measure.hpp>
@@ -125,10 +126,11 @@ struct Subject {
 
 Subject classifier_of(const std::string& run, const RunConfig& config, const data::ImageSet& set) {
   const train::ImageTraining training = image_training(config.words, {});
-  return {train::passes_of(training.model, weights_of(run, false), facts_in(run, config.data), set,
-                           training.input),
-          [set](std::int64_t i) {
-            return Sight{set.image(i), set.classes()[std::size_t(set.label(i))]};
+  const train::ImageFacts facts = facts_in(run, config.data);
+  return {train::passes_of(training.model, weights_of(run, false), facts, set, training.input),
+          [=](std::int64_t i) {
+            return Sight{seen_image(training, facts, set.image(i)),
+                         set.classes()[std::size_t(set.label(i))]};
           }};
 }
 

@@ -83,7 +83,10 @@ std::string fault_in(const std::string& path) {
                                const std::string& fault) {
   if (fault.starts_with(site.data + "/") || fault.starts_with(site.data + ":"))
     throw FileError(fault);
-  throw Error(fmt::format("{} cannot be trained: {}", contender.name, fault));
+  // "4 images make no step of 16; a smaller batch does", as foci train says it of its --batch.
+  const bool few = fault.ends_with("; a smaller batch does");
+  throw Error(fmt::format("{} cannot be trained: {}{}", contender.name, fault,
+                          few ? ": --model batch=" + fault.substr(0, fault.find(' ')) : ""));
 }
 
 /// A line of the command that is timed.

@@ -16,26 +16,6 @@
 namespace foci::cli {
 namespace {
 
-/// In [0,255], cut and resized as for judging.
-data::Image seen_image(const train::ImageTraining& training, const train::ImageFacts& facts,
-                       const data::Image& image) {
-  data::ImagePlan plan;
-  plan.size = int(train::side_of(training.model, facts));
-  plan.crop_share = training.input.crop_share;
-  plan.mean.assign(std::size_t(facts.channels), 0);
-  plan.deviation.assign(std::size_t(facts.channels), 1);
-  std::vector<float> values(std::size_t(facts.channels) * plan.size * plan.size);
-  data::prepare_evaluation(values.data(), image, plan);
-  data::Image seen(plan.size, plan.size, int(facts.channels));
-  const std::size_t pixels = std::size_t(plan.size) * plan.size;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const float value = std::clamp(values[i], 0.0f, 1.0f);
-    seen.pixels[i % pixels * std::size_t(facts.channels) + i / pixels] =
-        std::uint8_t(std::lround(255 * value));
-  }
-  return seen;
-}
-
 std::vector<std::string> spelled(const train::Tokenizer& tokenizer,
                                  std::span<const std::int32_t> tokens) {
   std::vector<std::string> names;
@@ -118,6 +98,25 @@ std::string last_part(const std::string& path) {
 }
 
 }  // namespace
+
+data::Image seen_image(const train::ImageTraining& training, const train::ImageFacts& facts,
+                       const data::Image& image) {
+  data::ImagePlan plan;
+  plan.size = int(train::side_of(training.model, facts));
+  plan.crop_share = training.input.crop_share;
+  plan.mean.assign(std::size_t(facts.channels), 0);
+  plan.deviation.assign(std::size_t(facts.channels), 1);
+  std::vector<float> values(std::size_t(facts.channels) * plan.size * plan.size);
+  data::prepare_evaluation(values.data(), image, plan);
+  data::Image seen(plan.size, plan.size, int(facts.channels));
+  const std::size_t pixels = std::size_t(plan.size) * plan.size;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float value = std::clamp(values[i], 0.0f, 1.0f);
+    seen.pixels[i % pixels * std::size_t(facts.channels) + i / pixels] =
+        std::uint8_t(std::lround(255 * value));
+  }
+  return seen;
+}
 
 Pictured pictured(const Measured& what, const Common& common, std::int64_t sample) {
   if (sample >= what.passes.samples) {

@@ -6,7 +6,13 @@
 #include "cli/torch/measure_pictures.hpp"
 #include "cli/torch/measure_subject.hpp"
 
+#include <foci/classify.hpp>
+
 namespace foci::cli {
+
+/// An image as the model sees it: in [0,255], cut and resized as for judging.
+data::Image seen_image(const train::ImageTraining& training, const train::ImageFacts& facts,
+                       const data::Image& image);
 
 /// Throws Misuse for a sample that is none, FileError.
 Pictured pictured(const Measured& what, const Common& common, std::int64_t sample);

@@ -5,6 +5,7 @@
 
 #include "cli/torch/compare_data.hpp"
 #include "cli/torch/compare_images.hpp"
+#include "cli/torch/compare_maps.hpp"
 
 #include <foci/data.hpp>
 
@@ -128,16 +129,42 @@ TEST(CompareImages, AValidSplitStandsInForTheTestSplit) {
       << spoiled.err;
 }
 
+/// Patches are of the middle that the model saw, not of the whole width.
+TEST(CompareImages, MapsShowWhatTheModelSaw) {
+  const std::string data = pictures("wide", {"train", "test"}, {{28, 84}}),
+                    run = folder().file("wide-run");
+  for (const char* kind : {"light", "dark"}) {
+    foci::data::Image image(28, 84, 3);  // black to both sides
+    for (int i = 0; i < 28 * 84; ++i)
+      std::fill_n(image.pixels.begin() + i * 3, 3, i % 84 < 22 || i % 84 >= 62 ? 0 : 255);
+    for (int i = 0; i < 12; ++i)
+      foci::data::write_png(data + "/test/" + kind + "/" + std::to_string(i) + ".png", image);
+  }
+  const Ran ran = call({"train",   "images", "--data",  data, "--run",     run, "--image", "28",
+                        "--patch", "14",     "--dim",   "16", "--depth",   "1", "--heads", "2",
+                        "--steps", "1",      "--batch", "8",  "--threads", "2"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto map = foci::cli::compare_maps(run, 1).at("maps").at(0);
+  EXPECT_EQ(map.at("side"), 28);
+  EXPECT_EQ(map.at("height"), 28);
+  EXPECT_EQ(map.at("pixels"), std::string(28 * 28 * 4, '/')) << "white alone";
+}
+
 TEST(CompareImages, FaultsOfTheDataAreNoMechanisms) {
   const std::string out = folder().file("fault-out");
   const std::string few = pictures("few", {"train", "test"}, {{28, 28}}, 2);
   const Ran none = call({"compare", "--data", few, "--out", out, "--threads", "2"});
   EXPECT_EQ(none.status, 1);
   EXPECT_NE(none.err.find("\nfoci: dot cannot be trained: 4 images make no step of 16; a smaller "
-                          "batch does\n"),
+                          "batch does: --model batch=4\n"),
             std::string::npos)
       << none.err;
   EXPECT_FALSE(fs::exists(out)) << "nothing is in it";
+  const Ran mistyped = call({"compare", "--data", few + "s", "--out", out});
+  EXPECT_EQ(mistyped.status, 2);
+  EXPECT_NE(mistyped.err.find("is no folder and no known set; did you mean few?\n"),
+            std::string::npos)
+      << mistyped.err;
   const std::string many = pictures("many", {"train", "test"}, {{28, 28}}, 90);
   write(many + "/train/dark/1.png", "no picture");  // not among those that sizes are taken of
   const Ran spoiled = call({"compare", "--data", many, "--out", out, "--threads", "2"});

@@ -218,6 +218,7 @@ TEST(ComparePlans, SaysWhatIsWrong) {
       {{"--budget", "soon"}, 2, "--budget 'soon' is no time"},
       {{"--plan", odd}, 1, "'seedz' is no flag of a plan; did you mean seeds?"},
       {{"--plan", "nowhere"}, 1, "nowhere: is no file, and there is no presets/nowhere.json"},
+      {{"--plan", "nowhere.json"}, 1, "is no file, and there is no presets/nowhere.json\n"},
       {{"--checkpoint", "nowhere", "--seeds", "5"}, 2, "--seeds does not go with --checkpoint"},
       {{"--checkpoint", "nowhere", "--budget", "5m"}, 2, "--budget does not go with --checkpoint"},
       {{"--checkpoint", "nowhere", "--mechanisms", "dot"},
