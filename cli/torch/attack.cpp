@@ -258,9 +258,10 @@ int run_torch(const Attack& verb) {
   of.out = folder.path();
   const std::vector<Judged> judged = judged_by(folder, of);
   const std::string machine = verb.common.cuda ? gpu_machine_text() : machine_text();
-  const auto records =
+  auto records =
       attack_records({subject.words, machine, command_text("attack " + verb.run, verb.words)}, plan,
                      subject, judged);
+  doubt_other_data(verb.run, config.words, subject.words, records);
   keep_records(verb.run, records);  // whatever becomes of files and pictures
   folder.write(subject, judged, curve_json(subject, judged), plan.sheet);
   if (verb.common.json) {

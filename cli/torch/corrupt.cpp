@@ -314,6 +314,7 @@ int judge_harmed(const HarmedRun& run) {
   auto records = records_of(
       {run.asked.words, machine, command_text("eval " + run.verb.run, run.verb.words)}, scores);
   add_flags(run, records);
+  doubt_other_data(run.verb.run, run.config.words, run.asked.words, records);
   keep_records(run.verb.run, records);
   if (run.verb.common.json) {
     Json result{{"run", run.verb.run}, {"weights", run.weights}, {"records", json_of(records)}};

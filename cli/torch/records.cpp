@@ -4,6 +4,7 @@
 
 #include "cli/machine.hpp"
 #include "cli/shell_words.hpp"
+#include "cli/suggest.hpp"
 
 #include <foci/data.hpp>
 #include <foci/error.hpp>
@@ -106,6 +107,28 @@ void keep_new_records(const std::string& run, std::vector<Record> records) try {
   if (!records.empty()) keep_records(run, records);
 } catch (const FileError& fault) {
   warn(fault.what());
+}
+
+void doubt_other_data(const std::string& run, const Words& own, const Words& judged,
+                      std::vector<Record>& records) {
+  const std::string path = run + "/records.jsonl";
+  std::error_code none;
+  if (records.empty() || own.at("data") != judged.at("data") ||
+      !std::filesystem::is_regular_file(path, none))
+    return;
+  std::string before;
+  for (const Record& record : read_records(path)) {
+    const bool trained = record.command.starts_with("foci train ") ||
+                         record.command.find(" -- train ") != record.command.npos;
+    if (trained) before = record.data_sha256;
+  }
+  if (before.empty() || before == records[0].data_sha256) return;
+  const std::string means = fmt::format("{} has changed since the run was trained", own.at("data"));
+  warn(fmt::format("{}: {}", shown(run), shown(means)));
+  for (Record& record : records) {
+    record.flags.push_back(
+        {"other-data", means, "bring the data back, or train again; --data names another set"});
+  }
 }
 
 std::vector<Record> records_of(const Measurement& what, const train::Scores& scores) {

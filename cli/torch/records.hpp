@@ -27,6 +27,11 @@ std::string command_text(const std::string& verb, const Words& words);
 /// The resolved words of a run without those that are at their default.
 Words changed_words(const std::string& task, const Words& words);
 
+/// Flags those whose data is not what the run was trained on, by its Records, and warns of it.
+/// `own` are the run's words, `judged` those it is judged by: another --data is meant to differ.
+void doubt_other_data(const std::string& run, const Words& own, const Words& judged,
+                      std::vector<Record>& records);
+
 /// Adds them to the run's records.jsonl; warns where that cannot be written.
 void keep_records(const std::string& run, const std::vector<Record>& records);
 /// Those that are not there: a run that is resumed after its end gives the same ones again.

@@ -90,6 +90,17 @@ void check_empty(const std::string& run) {
                "--resume goes on with it; a new one needs another folder");
 }
 
+/// Says that --resume found nothing to go on with; without data there is nothing to begin with.
+void begin_instead(const Train& verb, const std::string& run) {
+  if (verb.words.count("resume") == 0) return;
+  if (verb.words.count("data") == 0 && verb.words.count("preset") == 0) {
+    throw Misuse(fmt::format("{}: there is no run to resume", shown(run)),
+                 "with --data, --resume begins a new one");
+  }
+  if (verb.common.quiet || verb.common.json) return;
+  fmt::print(stderr, "{}: nothing to resume; begins\n", shown(run));
+}
+
 /// The words of this run: resumed where there is something to resume.
 Words words_of_run(const Train& verb, const std::string& run, bool resumes) {
   if (resumes) {
@@ -101,6 +112,7 @@ Words words_of_run(const Train& verb, const std::string& run, bool resumes) {
     return resumed_words(config.words, verb.words);
   }
   check_empty(run);
+  begin_instead(verb, run);
   const Words words = resolved_words(verb.task, verb.words);
   return verb.task == "text" ? following_weights(words, verb.words) : words;
 }
@@ -272,8 +284,9 @@ int run_torch(const Eval& verb) {
   const train::Scores scores = images_alone(verb) ? judge_some({verb, asked, config, weights})
                                                   : task.judge(asked, config.data, weights);
   const std::string& split = asked.words.at("split");
-  const auto records = records_of(
+  auto records = records_of(
       {asked.words, machine_of(verb.common), command_text("eval " + verb.run, verb.words)}, scores);
+  doubt_other_data(verb.run, config.words, asked.words, records);
   keep_records(verb.run, records);
   if (verb.common.json) {
     Json result{

@@ -35,8 +35,8 @@ AttentionImpl::AttentionImpl(const AttentionOptions& options) : options_(options
   }
   if (o.head_dim == 0) {
     if (o.dim % o.heads != 0) {
-      throw InvalidArgument(
-          fmt::format("dim {} is no multiple of {} heads: set head_dim", o.dim, o.heads));
+      throw InvalidArgument(fmt::format(
+          "dim {} is no multiple of {} heads: take one that is, or set head_dim", o.dim, o.heads));
     }
     o.head_dim = o.dim / o.heads;
   }

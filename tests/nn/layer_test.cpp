@@ -265,7 +265,8 @@ TEST(Layer, RefusesWhatDoesNotFit) {
     return thrown<InvalidArgument>([&] { Attention attention(options); });
   };
   EXPECT_EQ(said({.dim = 0}), "a layer of dim 0 and 1 heads; both must be at least 1");
-  EXPECT_EQ(said({.dim = 10, .heads = 3}), "dim 10 is no multiple of 3 heads: set head_dim");
+  EXPECT_EQ(said({.dim = 10, .heads = 3}),
+            "dim 10 is no multiple of 3 heads: take one that is, or set head_dim");
   EXPECT_EQ(said({.dim = 12, .heads = 3, .kv_heads = 2}), "3 heads is no multiple of kv_heads 2");
   EXPECT_EQ(said(layer(Given{})),
             "metric given has no tensor in a layer: use nn::attend, or learned");

@@ -205,6 +205,9 @@ TEST(Train, MistakesAreToldInOneLine) {
       {{"train", "imags"}, 2, "train cannot learn 'imags'; did you mean images?"},
       {{"train", "images"}, 2, "train needs --run FOLDER"},
       {{"train", "images", "--run", run}, 2, "train needs --data"},
+      {{"train", "images", "--run", run, "--resume"}, 2, "bad: there is no run to resume"},
+      {base + Words{"--dim", "17", "--heads", "3"}, 2,
+       "dim 17 is no multiple of 3 heads: take one"},
       {base + Words{"--data", "nowhere"}, 1, "nowhere: is no folder"},
       {base + Words{"--data", "cifar-10"}, 1, "foci data get cifar-10 brings it"},
       {base + Words{"--preset", "none"}, 1, "none: is no file, and there is no presets/none.json"},
@@ -234,6 +237,51 @@ TEST(Train, MistakesAreToldInOneLine) {
     EXPECT_NE(ran.err.find(bad.says), std::string::npos) << bad.says << "\n" << ran.err;
     EXPECT_LE(std::count(ran.err.begin(), ran.err.end(), '\n'), 2) << ran.err;
   }
+}
+
+TEST(Train, ResumeSaysWhereItBegins) {
+  const std::string run = folder().file("begun");
+  Words loud = tiny(run) + Words{"--resume"};
+  std::erase(loud, "--quiet");
+  const Ran first = call(loud);
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_TRUE(first.err.starts_with(run + ": nothing to resume; begins\n")) << first.err;
+  EXPECT_EQ(call(loud).err.find("nothing to resume"), std::string::npos);
+  const Ran quiet = call(tiny(folder().file("begun-quietly")) + Words{"--resume"});
+  EXPECT_EQ(quiet.err, "");
+}
+
+/// Another set where the run's lay: a word, and a doubt at every Record, of the attack too.
+TEST(Train, DataThatChangedIsADoubt) {
+  const std::string run = folder().file("moved"), data = folder().file("moved-data");
+  const Words make = {"data", "make", "images", "--out", data, "--quiet", "--count"};
+  ASSERT_EQ(call(make + Words{"240"}).status, 0);
+  ASSERT_EQ(call(tiny(run) + Words{"--data", data}).status, 0);
+  const Words eval = {"eval", run, "--quiet", "--json", "--threads", "1"};
+  const auto doubted = [](const Ran& ran) {
+    std::size_t count = 0;
+    const auto records = ran.json().at("records");
+    for (const auto& record : records) {
+      for (const auto& flag : record.at("flags")) count += flag.at("name") == "other-data" ? 1 : 0;
+    }
+    return count == records.size() && count > 0;
+  };
+  const Ran same = call(eval);
+  EXPECT_EQ(same.err, "");
+  EXPECT_FALSE(doubted(same));
+  ASSERT_EQ(call(make + Words{"60"}).status, 0);
+  const Words attack = {"attack", run,       "--attack", "fgsm",  "--check",
+                        "0",      "--quiet", "--json",   "--out", folder().file("moved-attack")};
+  for (const Words& words : {eval, eval + Words{"--corrupt", "fog"}, attack}) {
+    const Ran ran = call(words);
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.err.find("moved-data has changed since the run was trained\n"), std::string::npos)
+        << ran.err;
+    EXPECT_TRUE(doubted(ran)) << ran.out;
+  }
+  const Ran meant = call(eval + Words{"--data", images()});
+  EXPECT_EQ(meant.err, "");
+  EXPECT_FALSE(doubted(meant));
 }
 
 TEST(Train, ARunGoesOnWithItsOwnFlagsAndData) {
