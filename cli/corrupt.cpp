@@ -13,8 +13,10 @@
 #include <foci/pictures.hpp>
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 namespace foci::cli {
 namespace {
@@ -38,14 +40,28 @@ corrupt::How how_of(const Corrupt& verb, const Harm& harm, const data::Image& im
           .frost = harm.frost};
 }
 
+/// Refuses a side that only the out-of-memory killer would answer: an image in bytes and its planes
+/// in f32, several of them at a time, and the f64 heights of a fog.
+void check_memory(const data::Image& image, std::int64_t side) {
+  const auto [low, high] = std::minmax(image.height, image.width);
+  const double pixels = double(side) * double(side) * high / low;
+  const double bytes = pixels * (16.0 * image.channels + 32.0);
+  const double memory = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
+  if (bytes < memory) return;
+  throw Misuse(fmt::format("--side {}: an image needs about {:.1f} GiB; this machine has {:.1f}",
+                           side, bytes / 0x1p30, memory / 0x1p30));
+}
+
 /// The image that stands for the set, as large as --side says.
 data::Image image_of(const data::ImageSet& set, const Words& words) {
   const std::int64_t index = count_of(words, "image", 0);
   if (index >= set.size())
     throw Misuse(fmt::format("--image {}: the set has {} images", index, set.size()));
   data::Image image = set.image(index);
-  const int side = int(count_of(words, "side", 0));
-  if (side == 0) return image;
+  const std::int64_t asked = count_of(words, "side", 0);
+  if (asked == 0) return image;
+  check_memory(image, asked);
+  const int side = int(asked);
   return data::center_crop(data::resize_shorter(image, side, data::Filter::bicubic), side, side);
 }
 
@@ -59,16 +75,25 @@ void write_all(const Corrupt& verb, const Harm& harm, const data::ImageSet& set)
   Progress progress("corrupting", "sets",
                     verb.common.json || verb.common.quiet ? Show::nothing : Show::progress);
   const auto total = std::int64_t(harm.corruptions.size() * harm.severities.size());
-  std::int64_t done = 0;
+  std::int64_t done = 0, there = 0;
   for (const Corruption corruption : harm.corruptions) {
     for (const int severity : harm.severities) {
       plan.corruption = corruption;
       plan.how.severity = severity;
       progress.now(fmt::format("{} {}", corrupt::name_of(corruption), severity));
-      corrupt::write_set(fmt::format("{}/{}/{}", out, corrupt::name_of(corruption), severity),
-                         corrupt::corrupted(set, plan));
+      const std::string folder =
+          fmt::format("{}/{}/{}", out, corrupt::name_of(corruption), severity);
+      const data::ImageSet harmed = corrupt::corrupted(set, plan);
+      there += std::filesystem::exists(folder) ? 1 : 0;
+      corrupt::write_set(folder, harmed);
       progress.at(++done, total);
     }
+  }
+  if (there > 0 && !verb.common.quiet) {
+    warn(
+        fmt::format("{}: {} of these {} sets had been written before; files of the same names were "
+                    "replaced, others stay",
+                    shown(out), there, total));
   }
 }
 

@@ -49,10 +49,14 @@ const Made& find_made(const std::string& name) {
                "one of " + listed(names));
 }
 
-/// Of every file in the folder, by its path from there.
+/// Of every file in the folder, by its path from there. Made sets are no deeper.
 Json sums_in(const std::string& folder) {
   Json sums = Json::object();
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+  if (!std::filesystem::is_directory(folder)) return sums;
+  constexpr int deep = 1;
+  for (std::filesystem::recursive_directory_iterator it(folder), end; it != end; ++it) {
+    if (it.depth() >= deep) it.disable_recursion_pending();
+    const auto& entry = *it;
     if (!entry.is_regular_file()) continue;
     const std::string name = entry.path().lexically_relative(folder).string();
     sums[name] = data::sha256_of_file(entry.path().string());
@@ -103,13 +107,22 @@ int make_data(const Data& verb) {
   const std::int64_t count = verb.count.value_or(made.count);
   std::error_code fault;
   std::filesystem::create_directories(folder, fault);
+  const Json before = sums_in(folder);
   made.write(folder, count, verb.common.seed);
+  const Json sums = sums_in(folder);
+  const auto others = std::count_if(before.items().begin(), before.items().end(), [&](auto& file) {
+    return sums.value(file.key(), "") != file.value();
+  });
+  if (others > 0 && !verb.common.quiet) {
+    warn(fmt::format("{}: {} file{} that lay there {} replaced by what is made now", shown(folder),
+                     others, others == 1 ? "" : "s", others == 1 ? "was" : "were"));
+  }
   if (verb.common.json) {
     print_json({{"made", made.name},
                 {"folder", folder},
                 {"count", count},
                 {"seed", verb.common.seed},
-                {"sha256", sums_in(folder)}});
+                {"sha256", sums}});
   } else if (!verb.common.quiet) {
     fmt::print("{} {} for training in {}; foci data show {}\n", count, made.name, folder, folder);
   }

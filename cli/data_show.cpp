@@ -14,10 +14,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace foci::cli {
 namespace {
@@ -33,8 +35,12 @@ struct Part {
   ImageSet set;
 };
 
+using Lines = std::vector<std::string>;
+
 /// The splits that are there; the error of the one asked for, or of the first, when there is none.
-std::vector<Part> parts_of(const Data& verb) {
+/// With --check one that cannot be opened adds to `faults`, and the others are checked all the
+/// same.
+std::vector<Part> parts_of(const Data& verb, Lines& faults) {
   std::vector<Part> parts;
   std::optional<FileError> fault;
   for (const Split split : {Split::train, Split::valid, Split::test}) {
@@ -44,11 +50,13 @@ std::vector<Part> parts_of(const Data& verb) {
     } catch (const FileError& error) {
       const bool absent =
           std::string(error.what()).find("split that is known") != std::string::npos;
-      if (!absent) throw;
+      if (!absent && !verb.check) throw;
+      if (!absent && std::find(faults.begin(), faults.end(), error.what()) == faults.end())
+        faults.emplace_back(error.what());
       if (!fault) fault = error;
     }
   }
-  if (parts.empty()) throw FileError(*fault);
+  if (parts.empty() && faults.empty()) throw FileError(*fault);
   return parts;
 }
 
@@ -118,17 +126,46 @@ std::map<std::int64_t, std::string> faults_of(const ImageSet& set, const Data& v
   return faults;
 }
 
-/// A line for every file at fault, so that all can be mended at once.
-void check_all(const std::vector<Part>& parts, const Data& verb) {
+/// Of every image below the folder, for a set that cannot be opened.
+void add_faults_below(const std::string& folder, Lines& lines) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> paths;
+  std::error_code fault;
+  for (fs::recursive_directory_iterator it(folder, fault), end; !fault && it != end;
+       it.increment(fault)) {
+    std::string ending = it->path().extension().string();
+    std::transform(ending.begin(), ending.end(), ending.begin(),
+                   [](unsigned char c) { return char(std::tolower(c)); });
+    if (ending == ".png" || ending == ".jpg" || ending == ".jpeg")
+      paths.push_back(it->path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  for (const std::string& path : paths) {
+    try {
+      data::read_image(path);
+    } catch (const FileError& error) {
+      lines.emplace_back(error.what());
+    }
+  }
+}
+
+/// A line for every file at fault, so that all can be mended at once. `lines`: of splits that could
+/// not be opened.
+void check_all(const std::vector<Part>& parts, Lines lines, const Data& verb) {
   constexpr std::size_t most = 50;
-  std::vector<std::string> lines;
-  for (const Part& part : parts) {
-    for (const auto& [i, line] : faults_of(part.set, verb)) lines.push_back(line);
+  const bool opened = lines.empty();
+  if (opened) {
+    for (const Part& part : parts) {
+      for (const auto& [i, line] : faults_of(part.set, verb)) lines.push_back(line);
+    }
+  } else {
+    add_faults_below(verb.name, lines);
   }
   if (lines.empty()) return;
   if (lines.size() == 1) throw FileError(lines[0]);
   for (std::size_t i = 0; i < std::min(lines.size(), most); ++i) warn(lines[i]);
-  throw FileError(fmt::format("{}: {} samples cannot be read", shown(verb.name), lines.size()));
+  throw FileError(fmt::format("{}: {} samples{} cannot be read", shown(verb.name), lines.size(),
+                              opened ? "" : " and folders"));
 }
 
 /// Side by side in rows, each cut or padded to the size of the first.
@@ -196,10 +233,10 @@ int show_data(const Data& verb) {
     throw Misuse(fmt::format("--count {}; it needs 1 to {}", samples, most_samples));
   }
   if (const std::optional<int> status = show_lines(verb)) return *status;
-  const std::vector<Part> parts = parts_of(verb);
-  if (verb.check) check_all(parts, verb);
-  if (!verb.sheet.empty()) data::write_png(verb.sheet, sheet_of(parts[0].set, samples));
   std::vector<std::string> faults;
+  const std::vector<Part> parts = parts_of(verb, faults);
+  if (verb.check) check_all(parts, std::exchange(faults, {}), verb);
+  if (!verb.sheet.empty()) data::write_png(verb.sheet, sheet_of(parts[0].set, samples));
   if (verb.common.json) {
     Json splits = Json::object();
     for (const Part& part : parts) {

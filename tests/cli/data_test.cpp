@@ -224,6 +224,11 @@ TEST(Corrupt, WritesSetsThatAreReadAgain) {
   EXPECT_EQ(shown.at("splits").at("test").at("count"), 3);
   EXPECT_EQ(shown.at("splits").at("test").at("sizes"), "28 x 28 x 1");
   EXPECT_FALSE(fs::exists(out + "/fog/1"));
+  const Words more = {"corrupt", made, "--out", out, "--corrupt", "fog", "--severity", "1,2"};
+  const Ran again = run_foci(more);
+  EXPECT_NE(again.err.find("1 of these 2 sets had been written before"), std::string::npos)
+      << again.err;
+  EXPECT_EQ(run_foci(more + Words{"--quiet"}).err, "");
 }
 
 TEST(Corrupt, BadWordsAreToldInOneLine) {
@@ -241,6 +246,8 @@ TEST(Corrupt, BadWordsAreToldInOneLine) {
       {sheet + Words{"--frost", made}, 1, "holds no JPEG or PNG; --frost needs pictures of it"},
       {sheet + Words{"--corrupt", "fog", "--image", "4"}, 2, "--image 4: the set has 4 images"},
       {sheet + Words{"--corrupt", "fog", "--side", "0"}, 2, "--side 0 is not a size"},
+      {sheet + Words{"--corrupt", "fog", "--side", "1000000"}, 2,
+       "--side 1000000: an image needs about 44703.5 GiB; this machine has "},
       {sheet + Words{"--corrupt", "fog", "--side", "4"}, 2,
        "an image of 4 x 4; a corruption needs"},
       {{"nowhere", "--sheet", "s.png", "--corrupt", "fog"}, 1, "nowhere: is no folder"},

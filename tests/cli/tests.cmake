@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of the command: most run the built binary, the others call its library.
 if(TARGET foci_command)
-  foreach(name golden messages flags json pages verbs bench contest data models generate)
+  foreach(name golden messages flags json pages verbs bench contest data data_change models
+      generate)
     add_executable(cli_${name}_test cli/${name}_test.cpp)
     target_link_libraries(cli_${name}_test PRIVATE foci_cli)
     foci_test_of(cli_${name}_test HEADERS test_headers)
