@@ -3,6 +3,7 @@
 // meaning.
 #include "cli/help.hpp"
 
+#include "cli/corruption_words.hpp"
 #include "cli/mechanism.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
@@ -64,7 +65,8 @@ std::string flag_synopsis(const Flag& flag) {
 
 std::string flag_text(const Flag& flag) {
   std::string text(flag.meaning);
-  const auto belongs = owners(flag.name);
+  // A corruption has a rate, too, and that is no setting of a weighting.
+  const auto belongs = flag.group == harm_group ? std::vector<std::string>() : owners(flag.name);
   if (!belongs.empty()) text += fmt::format("; only with {}", listed(belongs));
   if (flag.standard == "required") return text + " (required)";
   if (!flag.standard.empty()) text += fmt::format(" (default: {})", flag.standard);

@@ -54,6 +54,12 @@ TEST(Help, ShowsPurposeExamplesAndFlags) {
   }
 }
 
+/// A weighting's rate is not a corruption's, though both have the name.
+TEST(Help, ACorruptionNeedsNoWeighting) {
+  EXPECT_FALSE(has(run_foci({"help", "eval"}).out, "only with"));
+  EXPECT_TRUE(has(run_foci({"help", "train"}).out, "only with decay (default: 0.9)"));
+}
+
 TEST(Help, FitsAHundredColumns) {
   for (const std::string& name : verb_names()) {
     for (const std::string& line : foci::cli::split(run_foci({"help", name}).out, '\n')) {
