@@ -120,7 +120,12 @@ def contest(runs):
 def scores(q, k, v_prev, v, how):
     """Of dot, layer-change and key-covariance over the sequence, in q's type."""
     if how.get("metric") == "layer-change":
-        m = (v - v_prev).abs().mean(-2, keepdim=True).detach()
+        change = (v - v_prev).abs().detach()
+        if how.get("is_causal"):
+            seen = torch.arange(1, q.size(-2) + 1, device=q.device, dtype=q.dtype)
+            m = change.cumsum(-2) / seen[:, None]
+        else:
+            m = change.mean(-2, keepdim=True)
         return q * (m / m.amax(-1, keepdim=True)) @ k.transpose(-2, -1) * q.size(-1) ** -0.5
     if how.get("metric") == "key-covariance":
         n, eye = k.size(-2), torch.eye(k.size(-1), device=k.device, dtype=k.dtype)
@@ -139,7 +144,7 @@ def by_formula(line, how, tensors, d_o, dtype):
     rounds = dtype == torch.float32
     q, k, v, v_prev = (x[:1, :1].detach().to(dtype).requires_grad_(line.both)
                        for x in tensors["heads"])
-    s = scores(q, k, v_prev, v, how)
+    s = scores(q, k, v_prev, v, {**how, "is_causal": line.causal})
     if tensors["bias"] is not None:
         s = s + tensors["bias"][:1, :1, None].detach().to(dtype)
     if line.causal:
@@ -246,7 +251,8 @@ def plan():
         for shape in shapes[:3]:
             yield (Line("key bias", "dot with key_bias", shape, both,
                         bar=1.5 if both else 1.0, against="flex"), {},
-                   {"flex": lambda q, k, v, p, b: flex(q, k, v, b, False)}, True)
+                   {"flex": lambda q, k, v, p, b: flex(q, k, v, b, False), "our dot": ours(),
+                    "cudnn": plain["cudnn"]}, True)
         for shape in shapes[:3]:
             yield (Line("metrics", "layer-change", shape, both, bar=1 / 1.06, against="our dot"),
                    {"metric": "layer-change"},
@@ -260,17 +266,21 @@ def plan():
             yield (Line("metrics", "key-covariance along the prefix", shape, both, True,
                         bar=1 / 1.8, against="our causal dot"), {"metric": "key-covariance"},
                    {"our causal dot": ours(is_causal=True)}, False)
-        yield (Line("metrics", "layer-change", (256, 3, 197, 64), both, bar=1.1, against="flash"),
-               {"metric": "layer-change"}, plain, False)
+        for heads in (3, 12):
+            yield (Line("metrics", "layer-change", (256, heads, 197, 64), both, bar=1.1,
+                        against="flash"), {"metric": "layer-change"}, plain, False)
+        yield (Line("metrics", "layer-change along the prefix", (96, 8, 256, 16), both, True),
+               {"metric": "layer-change"}, causal, False)
         for weighting in ("relu2", "identity", "linear"):
             yield (Line("weightings", weighting, (4, 16, 4096, 64), both),
                    {"weighting": weighting}, {"our dot": ours()}, False)
         for weighting, rescale in (("relu2", "length"), ("relu2", "l1"), ("identity", "l2")):
             yield (Line("weightings", f"{weighting} by {rescale}", (4, 16, 4096, 128), both),
                    {"weighting": weighting, "rescale": rescale}, {"our dot": ours()}, False)
-        yield (Line("weightings", "decay", (4, 16, 4096, 64), both, True),
-               {"weighting": "decay", "content": True}, {"our causal dot": ours(is_causal=True)},
-               False)
+        for shape in ((4, 16, 4096, 64), (1, 96, 8192, 128)):
+            yield (Line("weightings", "decay", shape, both, True),
+                   {"weighting": "decay", "content": True},
+                   {"our causal dot": ours(is_causal=True)}, False)
 
 
 def long_sequence():
@@ -284,6 +294,50 @@ def long_sequence():
             [1, 1, 1 << 20, 64], "pass": "forward", "causal": False,
             "ms": 1e3 * (time.perf_counter() - begin), "finite": bool(o.isfinite().all()),
             "peak_bytes": torch.cuda.max_memory_allocated(), "peers": {}, "lost": {}}
+
+
+STATISTICS = ("concentration", "effective_keys", "entropy", "largest")
+
+
+def statistics_by_matrix(q, k, dtype):
+    """Of some queries of one head, from their whole rows of weights."""
+    s = q.to(dtype) @ k.to(dtype).transpose(-2, -1) * q.size(-1) ** -0.5
+    a = torch.softmax(s, -1)
+    S = a.sum(-1) / (a.size(-1) * a.square().sum(-1)).sqrt()
+    largest = a.amax(-1)
+    values = (S, a.size(-1) * S.square(), torch.special.entr(a).sum(-1), largest)
+    # Of equals the first; what f64 tells apart, floats may not.
+    ties = (a >= largest[..., None] * (1 - 1e-5)).gather
+    return {name: x.double() for name, x in zip(STATISTICS, values)}, ties
+
+
+def statistics_line(N, B=1, H=16, D=64):
+    """All row statistics in the same pass, beside the pass without them. Every head's rows are held
+    to the matrix up to 2,048 tokens, beyond that 512 rows of one."""
+    q, k, v = draw(B, H, N, D)[:3]
+    with torch.no_grad():
+        _, found = foci.attend(q, k, v, return_stats=True)
+        ms, lost = contest({"ours": lambda: foci.attend(q, k, v, return_stats=True),
+                            "our dot": lambda: foci.attend(q, k, v)})
+    worst, misplaced = None, 0
+    for head in range(H if N <= 2048 else 1):
+        rows = slice(0, N if N <= 2048 else 512)
+        of_head = q[0, head, rows], k[0, head]
+        exact, among_the_largest = statistics_by_matrix(*of_head, torch.float64)
+        naive, _ = statistics_by_matrix(*of_head, torch.float32)
+        for name, x in exact.items():
+            error = (getattr(found, name)[0, head, rows].double() - x).abs().max().item()
+            of_naive = (naive[name] - x).abs().max().item()
+            allowed = 2 * of_naive + 2.0**-23 * x.abs().max().item()
+            if worst is None or error / allowed > worst["error"] / worst["tolerance"]:
+                worst = {"error": error, "naive_error": of_naive, "tolerance": allowed,
+                         "of": name}
+        places = found.largest_at[0, head, rows, None]
+        misplaced += int((~among_the_largest(-1, places)).sum())
+    passed = worst["error"] <= worst["tolerance"] and misplaced == 0
+    row = row_of(Line("statistics", "dot with all row statistics", (B, H, N, D), False,
+                      bar=1 / 1.08, against="our dot"), ms, lost, worst)
+    return {**row, "misplaced": misplaced, "passed": passed}
 
 
 def decode_line(B=8, H=32, G=8, M=16384, D=128):
@@ -383,7 +437,9 @@ def main():
             why = {"ours": str(error).splitlines()[0][:200]}
             keep(path, result, row_of(line, {}, why, {}))
         torch.cuda.empty_cache()
-    for word, run in (("decode", decode_line), ("memory", long_sequence)):
+    for word, run in (("statistics", lambda: statistics_line(2048)),
+                      ("statistics", lambda: statistics_line(16384)), ("decode", decode_line),
+                      ("memory", long_sequence)):
         if re.search(options.only, word):
             keep(path, result, run())
     print(path)

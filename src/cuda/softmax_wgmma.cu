@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <type_traits>
 
 namespace foci::cuda {
 
@@ -152,6 +153,47 @@ FOCI_DEVICE void lay_ones() {
   }
 }
 
+/// Statistics of a thread's rows, its part of them: sums of p^2 and of p log2 p, and where the
+/// largest score so far stands.
+struct RowStatistics {
+  float squares[2], logs[2];
+  int place[2];
+
+  FOCI_DEVICE void begin() {
+    squares[0] = squares[1] = logs[0] = logs[1] = 0;
+    place[0] = place[1] = -1;
+  }
+  /// Weights, whose sum is `sum`, become 2^grown = `shrink` of themselves.
+  FOCI_DEVICE void raise(int half, float grown, float shrink, float sum) {
+    logs[half] = shrink > 0 ? shrink * fmaf(grown, sum, logs[half]) : 0.0f;
+    squares[half] *= shrink * shrink;
+  }
+  FOCI_DEVICE void add(int half, float weight, float power) {
+    squares[half] = fmaf(weight, weight, squares[half]);
+    logs[half] = fmaf(weight, fmaxf(power, -256.0f), logs[half]);  // not 0 times infinity
+  }
+  /// Of n visible keys, whose weights sum up to `sum`; the largest is 2^high. All four lanes of a
+  /// row come, one writes.
+  FOCI_DEVICE void write(const Rows& to, int half, float sum, float high, int n, int s, int h,
+                         int token, bool writes) const {
+    const float all_squares = quad_sum(squares[half]), all_logs = quad_sum(logs[half]);
+    if (!writes) return;
+    const bool any = sum > 0;
+    const float share = any ? 1 / sum : 0, keys = float(n);
+    const float concentration = any ? sum / sqrtf(keys * all_squares) : 0;
+    if (to.concentration) to.concentration.store(concentration, s, h, token);
+    if (to.effective_keys)
+      to.effective_keys.store(keys * concentration * concentration, s, h, token);
+    const float entropy = any ? ln_2 * (log2f(sum) - all_logs * share) : 0;
+    if (to.entropy) to.entropy.store(fmaxf(entropy, 0.0f), s, h, token);
+    if (to.largest) to.largest.store(share * power_of_two(high), s, h, token);
+    if (to.largest_at)
+      static_cast<std::int64_t*>(to.largest_at.data)[to.largest_at.offset(s, h, token)] =
+          place[half];
+  }
+};
+struct NoStatistics {};
+
 /// A warpgroup that computes. A thread has rows lane / 4 and 8 below of its warp's 16.
 template <class W>
 struct Group {
@@ -161,6 +203,7 @@ struct Group {
   float s[W::keys / 2], o[W::width / 2];
   unsigned p[W::keys / 4], q[W::q_in_registers ? W::width / 4 : 1];
   float top[2], sum[2], shrink[2];  // sum: this lane's part
+  std::conditional_t<W::statistics, RowStatistics, NoStatistics> statistics;
   bool rounded = false;             // m q, of this lane's words
   const unsigned ones = lane() % 4 == 0 ? 0x3f803f80u : lane() % 4 == 1 ? 0x3f80u : 0u;  // bf16
 
@@ -250,6 +293,24 @@ struct Group {
     next[0] = quad_max(next[0]), next[1] = quad_max(next[1]);
   }
 
+  /// Where a maximum that grew first stands in the tile that begins at `key`.
+  FOCI_DEVICE void find_places(const float (&next)[2], int key) {
+    FOCI_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const bool grew = next[half] > top[half];
+      if (!__any_sync(~0u, grew)) continue;
+      int place = W::keys;
+      FOCI_UNROLL
+      for (int n = W::keys / 4 - 1; n >= 0; --n) {
+        if (s[n / 2 * 4 + 2 * half + n % 2] == next[half]) place = n / 2 * 8 + n % 2;
+      }
+      place += 2 * (lane() % 4);
+      place = min(place, __shfl_xor_sync(~0u, place, 1));
+      place = min(place, __shfl_xor_sync(~0u, place, 2));
+      if (grew) statistics.place[half] = key + place;
+    }
+  }
+
   /// Takes the maximum from the scores of rows far from 0.
   FOCI_DEVICE void lower(float (&low)[2]) {
     if (fmaxf(fabsf(low[0]), fabsf(low[1])) <= far) return;
@@ -262,16 +323,18 @@ struct Group {
     }
   }
 
-  /// Scores become weights.
-  FOCI_DEVICE void weigh(float unit) {
+  /// Scores of the tile that begins at `key` become weights.
+  FOCI_DEVICE void weigh(float unit, int key) {
     float next[2], low[2];
     find_tops(next);
+    if constexpr (W::statistics) find_places(next, key);
     FOCI_UNROLL
     for (int half = 0; half < 2; ++half) {
       low[half] = next[half] == nothing ? 0.0f : next[half] * unit;
       const float grown = fabsf(low[half]) > far ? (top[half] - next[half]) * unit
                                                  : __fmul_rn(top[half], unit) - low[half];
       shrink[half] = power_of_two(grown);
+      if constexpr (W::statistics) statistics.raise(half, grown, shrink[half], sum[half]);
       top[half] = next[half];
     }
     lower(low);
@@ -279,8 +342,11 @@ struct Group {
     FOCI_UNROLL
     for (int n = 0; n < W::keys / 8; ++n) {
       FOCI_UNROLL
-      for (int i = 0; i < 4; ++i)
-        s[4 * n + i] = power_of_two(fmaf(s[4 * n + i], unit, -low[i / 2]));
+      for (int i = 0; i < 4; ++i) {
+        const float power = fmaf(s[4 * n + i], unit, -low[i / 2]);
+        s[4 * n + i] = power_of_two(power);
+        if constexpr (W::statistics) statistics.add(i / 2, s[4 * n + i], power);
+      }
       more[0] += s[4 * n] + s[4 * n + 1];
       more[1] += s[4 * n + 2] + s[4 * n + 3];
     }
@@ -368,7 +434,7 @@ struct Group {
     pin(s);
     release(barriers.k_empty(turn.stage()));
     hide(first, 0);
-    weigh(unit);
+    weigh(unit, 0);
     round_weights();
     // Scores of a tile and what the one before gathers go together.
     for (int tile = 1; tile < own; ++tile) {
@@ -386,7 +452,7 @@ struct Group {
       pin(s);
       release(barriers.k_empty(turn.stage()));
       hide(first, tile * W::keys);
-      weigh(unit);
+      weigh(unit, tile * W::keys);
       await_products<0>();
       pin(o);
       release(barriers.v_empty(before.stage()));
@@ -413,7 +479,13 @@ struct Group {
     release(barriers.v_empty(turn.stage()));
   }
 
-  /// o and lse; o by way of shared memory.
+  /// log2 of the largest weight: 0 but for how the maximum was rounded before it went off.
+  FOCI_DEVICE float high_of(int half, float unit) const {
+    const float low = __fmul_rn(top[half], unit);
+    return fabsf(low) > far ? 0.0f : fmaf(top[half], unit, -low);
+  }
+
+  /// o, lse and statistics; o by way of shared memory.
   FOCI_DEVICE void finish(const Piece<W>& piece) {
     const float scale = scale_of(args.folded, args.shape, piece.s, piece.g);
     const int first = piece.first + group * W::rows;
@@ -430,6 +502,10 @@ struct Group {
         const float high = more ? more.load(piece.s, piece.h, token) : 0.0f;
         const float lse = all > 0 ? fmaf(top[half], scale, logf(all)) + high : nothing;
         args.to.lse.store(lse, piece.s, piece.h, token);
+      }
+      if constexpr (W::statistics) {
+        statistics.write(args.to, half, all, high_of(half, scale * log2_e), reach(token), piece.s,
+                         piece.h, token, lane() % 4 == 0 && token < piece.at.N);
       }
       if (W::folds && __any_sync(~0u, rounded) && token < piece.at.N && all > 0 &&
           fabsf(top[half] * scale * log2_e) > loud)
@@ -461,6 +537,7 @@ struct Group {
       for (int i = 0; i < W::width / 2; ++i) o[i] = 0;
       top[0] = top[1] = nothing;
       sum[0] = sum[1] = 0;
+      if constexpr (W::statistics) statistics.begin();
       const float scale = scale_of(args.folded, args.shape, piece.s, piece.g);
       take_queries(piece, round);
       const int first = piece.first + group * W::rows;
@@ -567,8 +644,18 @@ void choose_work(const WgmmaArgs& args, Stream stream) {
                      : choose_biased<type, width, groups, Fold::none>(args, stream);
 }
 
+/// Beside statistics there are no registers for a third warpgroup's scores.
+template <DType type, int width>
+void launch_with_statistics(const WgmmaArgs& args, Stream stream) {
+  launch_forward<Work<type, type, width, 2, false, Fold::none, true> >(args, stream);
+}
+
 template <DType type>
 void choose_width(const WgmmaArgs& args, Stream stream) {
+  if (args.to.statistics()) {
+    return args.shape.D == 128 ? launch_with_statistics<type, 128>(args, stream)
+                               : launch_with_statistics<type, 64>(args, stream);
+  }
   if (args.shape.D == 128) return choose_work<type, 128, 2>(args, stream);
   // Three warpgroups are faster where their 192 queries are not mostly rows that are not there.
   const std::int64_t three = parts(args.shape.N, 192) * 192, two = parts(args.shape.N, 128) * 128;
@@ -578,11 +665,18 @@ void choose_width(const WgmmaArgs& args, Stream stream) {
 
 }  // namespace
 
+bool serves_untried() {
+  static const bool wanted = std::getenv("FOCI_UNTRIED") != nullptr;
+  return wanted;
+}
+
 bool softmax_wgmma_serves(const Shape& shape, const Folded& folded, const Rows& to,
                           const int* room) {
   const int width = shape.D;
   if (shape.E != width || (width != 64 && width != 128)) return false;
-  if (shape.q_offsets || folded.spans || to.statistics() || shape.longest_m < 2) return false;
+  if (shape.q_offsets || folded.spans || shape.longest_m < 2) return false;
+  const bool plain = !folded.m.data && !folded.key_bias.data && !folded.key_mask.data;
+  if (to.statistics() && !(plain && serves_untried())) return false;
   const bool narrow = folded.k.dtype == DType::f16 && folded.key_bias.data;  // v may be bf16
   if (folded.q.dtype != folded.k.dtype) return false;
   if (folded.k.dtype != folded.v.dtype && (!narrow || folded.m.data)) return false;
@@ -597,11 +691,6 @@ bool softmax_wgmma_serves(const Shape& shape, const Folded& folded, const Rows& 
   }
   using Any = Work<DType::bf16, DType::bf16, 64, 2, false, Fold::none>;
   return runs_on_hopper(softmax_forward_wgmma<Any>, known);
-}
-
-bool serves_untried() {
-  static const bool wanted = std::getenv("FOCI_UNTRIED") != nullptr;
-  return wanted;
 }
 
 bool softmax_wgmma_measures(const Shape& shape, const Folded& folded, const TokenMean& mean) {

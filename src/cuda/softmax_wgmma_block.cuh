@@ -44,18 +44,19 @@ struct WgmmaArgs {
 };
 
 /// How a block goes about it. `groups`: warpgroups that compute.
-template <DType type_, DType score_type_, int width_, int groups_, bool biased_, Fold fold>
+template <DType type_, DType score_type_, int width_, int groups_, bool biased_, Fold fold,
+          bool statistics_ = false>
 struct Work {
   static constexpr DType type = type_, score_type = score_type_;  // of v and o; of q and k
   static constexpr int width = width_, groups = groups_;
   static constexpr bool biased = biased_, folds = fold != Fold::none;
-  static constexpr bool measures = fold == Fold::changes;
+  static constexpr bool measures = fold == Fold::changes, statistics = statistics_;
   static constexpr int rows = 64, queries = groups * rows, keys = 128, stages = 2, slots = 2;
   static constexpr int threads = (groups + 1) * warpgroup;
   // Three warpgroups have no registers left for queries.
   static constexpr bool q_in_registers = groups == 2;
-  static constexpr int bringing = groups == 3 ? 32 : measures ? 56 : 40;
-  static constexpr int computing = groups == 3 ? 160 : measures ? 224 : 232;
+  static constexpr int bringing = groups == 3 || statistics ? 32 : measures ? 56 : 40;
+  static constexpr int computing = groups == 3 ? 160 : statistics ? 240 : measures ? 224 : 232;
 
   static constexpr int panels = width / 64, line = 128;  // 64 columns in 128 bytes a row
   static constexpr int q_panel = rows * line, k_panel = keys * line;

@@ -85,7 +85,7 @@ TEST(CudaWideHeads, follow_ref) {
                         Case{"tall", 2, 2, 2, 321, 257, 64, 64},
                         Case{"wide", 1, 4, 2, 197, 300, 128, 128, Masked::tail},
                         Case{"wide tall", 1, 2, 2, 257, 193, 128, 128}}) {
-    for (const int setting : {0, 1, 2, 3, 4, 5, 6, 7}) {
+    for (const int setting : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
       const DType dtype = setting % 2 ? DType::f16 : DType::bf16;
       Options how{.causal = (setting & 2) != 0};
       Three three(c, dtype, 1, 3);
@@ -94,14 +94,17 @@ TEST(CudaWideHeads, follow_ref) {
         Tensor low = Tensor::copy(three.ours["key_bias"], DType::f32);
         for (std::int64_t i = 0; i < low.view().count(); ++i) low.data<float>()[i] -= 120;
         three.ours.put("key_bias", std::move(low));
-      } else if (!how.causal) {
+      } else if (setting < 2) {
         how.metric = LayerChange{};
       }
       Rule rule;
       three.answer(how);
       three.compare(how, rule, Backend::cuda);
-      rule.expect(std::string(c.name) + (how.causal ? " causal" : "") +
-                  (setting & 4 ? " biased " : " ") + std::string(name_of(dtype)));
+      const std::string what = std::string(c.name) + (how.causal ? " causal" : "") +
+                               (setting & 4 ? " biased " : setting < 2 ? " layer-change " : " ") +
+                               std::string(name_of(dtype));
+      rule.expect(what);
+      EXPECT_EQ(three.ours["largest_at"].values(), three.exact["largest_at"].values()) << what;
     }
   }
 }
