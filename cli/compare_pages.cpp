@@ -86,8 +86,8 @@ VerbPage compare_page() {
        "and end with status 0; results.json then says stopped.",
        "Images of more than 32 pixels a side, or of mixed sizes, become at most 64 x 64 and 64 "
        "patches unless --model says image= or patch=; a line says what they become. Without a test "
-       "split the valid split judges. A budget that cannot hold 20 steps is refused with a command "
-       "that fits.",
+       "split the valid split judges. A budget that cannot hold 20 steps is refused, after the "
+       "first timing with a command that fits.",
        "Every number is measured by foci train, eval and attack; results say with which flags. "
        "Differences are paired by seeds; with fewer than 3 seeds there is no verdict.",
        "In several processes (foci launch, torchrun, srun, mpirun) each takes whole runs; --jobs "

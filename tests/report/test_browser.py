@@ -144,6 +144,10 @@ def pages(tmp_path_factory):
         (folder / "bare.html").write_bytes(server.ask("/report.html")[2])
         (folder / "results.json").write_text(json.dumps(words_of_a_text()))
         (folder / "text.html").write_bytes(server.ask("/report.html")[2])
+        make_results(folder / "results.json")
+        (folder / "results.json").write_text(
+            json.dumps(spread_out(json.loads((folder / "results.json").read_text()))))
+        (folder / "spread.html").write_bytes(server.ask("/report.html")[2])
     whole = (folder / "done.html").read_text()
     begin, end = whole.index("<script>/*!"), whole.index("</script>", whole.index("<script>/*!"))
     (folder / "tables.html").write_text(whole[:begin] + whole[end + len("</script>"):])
@@ -157,6 +161,30 @@ def words_of_a_text():
             "mechanisms": [{"name": "dot", "baseline": True}],
             "maps": [{"tokens": 6, "words": ["the", "cat", "<b>", "on", "a", "mat"],
                       "weights": {"dot": weights}}]}
+
+
+def spread_out(results):
+    """As many columns as a comparison has, with its titles; seeds that lie far apart."""
+    titles = {"top5": "Before the attack, same images", "robust": "Under attack, linf 1/255",
+              "corrupted": "Accuracy under corruption", "cosine": "Tokens alike",
+              "memory": "Memory in training"}
+    measures = {measure["name"]: measure for measure in results["measures"]}
+    for measure in results["measures"]:
+        measure["key"] = True
+        measure["title"] = titles.get(measure["name"], measure["title"])
+        for against in measure["against"].values():
+            against["words"] = "worse by 24.6 ± 21.3 points; may be chance, counting all comparisons"
+    measures["memory"].update(unit="MiB", mean={"dot": 312.5}, deviation={"dot": 1.25},
+                              values={"dot": [311.25, 312.5, 313.75, 312.5]})
+    measures["rate"].update(unit="samples/s", values={"dot": [4, 900, 20, 5]},
+                            mean={"dot": 232.25}, deviation={"dot": 445.2})
+    robust = results["measures"].index(measures["robust"])
+    results["measures"].insert(robust + 1, {
+        **measures["robust"], "name": "robust 2", "title": "Under attack, linf 2/255"})
+    for curve in results["curves"]["corruptions"]:
+        for points in curve["values"].values():
+            points[0] = [0.99] * len(points[0])
+    return results
 
 
 @pytest.fixture
@@ -200,6 +228,27 @@ def test_it_fits_and_has_its_colours(browser, pages, width, colours):
     assert "no difference shown" in first.text
     assert "A demonstration. It has 3 seeds, where 10 are the least (--seeds 10)" in first.text
     assert "3 seeds · 300 steps a run, 0.32 epochs ·" in first.text
+
+
+@pytest.mark.parametrize("width", [360, 1440, 1920])
+def test_the_first_table_fits_with_all_its_columns(browser, pages, width):
+    browser.open(pages["spread"], width)
+    assert browser.run(WIDE) == [0, []]
+    assert len(browser.all("#answer thead th")) == 10
+    assert browser.run("const box = document.querySelector('#answer .scroll');"
+                       "return box.scrollWidth - box.clientWidth") <= 0
+
+
+def test_axes_hold_what_is_drawn(browser, pages):
+    browser.open(pages["spread"])
+    ends = "return ['min', 'max'].map((end) => {}.scales.{}[end])"
+    speed = "Chart.getChart(document.querySelector('#measure-rate canvas'))"
+    low, high = browser.run(ends.replace("{}", speed, 1).replace("{}", "x"))
+    assert low == 0 and high >= 900
+    assert browser.run(f"return {speed}.data.datasets[0].ends[0][0]") == 0
+    browser.choose("#severity", "1")
+    low, high = browser.run(ends.replace("{}", CORRUPTIONS, 1).replace("{}", "y"))
+    assert low == 0 and high >= 0.99
 
 
 def test_words_wrap_where_they_may(browser, pages):

@@ -33,7 +33,7 @@ function stripFigure(measure) {
           ends: there.map((mechanism, i) => {
             const deviation = measure.deviation.get(mechanism.name) ?? null;
             return deviation === null || means[i] === null
-              ? null : [means[i] - deviation, means[i] + deviation];
+              ? null : around(measure, means[i], deviation);
           }),
           dots: there.map((mechanism) => measure.values.get(mechanism.name)),
         }],
@@ -76,15 +76,24 @@ function reach(all) {
   return { suggestedMin: least - room, suggestedMax: most + room };
 }
 
+/// Shares, speeds and memory are never below 0, nor is what is drawn of them.
+const isPositive = (measure) =>
+  measure.unit === 'share' || ['speed', 'memory'].includes(measure.group);
+
+/// One standard deviation to either side.
+const around = (measure, mean, deviation) =>
+  [isPositive(measure) ? Math.max(0, mean - deviation) : mean - deviation, mean + deviation];
+
 /// Dots beside the means must fit too.
 function rangeOf(measure, there) {
   const all = there.flatMap((mechanism) => {
     const mean = measure.mean.get(mechanism.name) ?? null;
     const deviation = measure.deviation.get(mechanism.name) ?? 0;
-    const around = mean === null ? [] : [mean - deviation, mean + deviation];
-    return [...(measure.values.get(mechanism.name) || []), ...around];
+    return [...(measure.values.get(mechanism.name) || []),
+      ...(mean === null ? [] : around(measure, mean, deviation))];
   }).filter((value) => value !== null);
-  return reach(all);
+  const least = Math.min(...all), room = (Math.max(...all) - least) / 8;
+  return { ...reach(all), ...(isPositive(measure) && least < room ? { min: 0 } : {}) };
 }
 
 function measureTable(measure) {
@@ -212,6 +221,8 @@ function corruptionFigure() {
   if (severity !== 'mean' && !severities.includes(Number(severity))) severity = 'mean';
   const names = new Set(curves.flatMap((curve) => [...curve.mean.keys()]));
   const found = (name) => curves.map((curve) => corruptionOf(curve, name));
+  const mostOf = () => Math.max(0, ...shown().filter((mechanism) => names.has(mechanism.name))
+    .flatMap((mechanism) => found(mechanism.name).flatMap((point) => point.seeds)));
   const unit = curves[0].unit;
   const first = results.measures.find((one) => one.group === 'corruption');
   const score = first ? first.title.split(/ under /i)[0] : '';
@@ -250,7 +261,7 @@ function corruptionFigure() {
         scales: {
           x: axis('', { ticks: { maxRotation: 60 } }),
           y: axis(unit === 'share' ? 'classified correctly' : '', {
-            min: 0, ticks: { callback: ticksOf(unit) },
+            min: 0, suggestedMax: mostOf(), ticks: { callback: ticksOf(unit) },
           }),
         },
         plugins: { tooltip: { callbacks: {
