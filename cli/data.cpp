@@ -111,7 +111,7 @@ int make_data(const Data& verb) {
   made.write(folder, count, verb.common.seed);
   const Json sums = sums_in(folder);
   const auto others = std::count_if(before.items().begin(), before.items().end(), [&](auto& file) {
-    return sums.value(file.key(), "") != file.value();
+    return sums.value(file.key(), Json()) != file.value();
   });
   if (others > 0 && !verb.common.quiet) {
     warn(fmt::format("{}: {} file{} that lay there {} replaced by what is made now", shown(folder),

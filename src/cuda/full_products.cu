@@ -154,7 +154,7 @@ FOCI_DEVICE void load_matrix(const LineArgs& args, const LineBlock& block, float
     W::M::template fill<product_block>(W::m_at, eight);
   }
   if constexpr (!W::split) {
-    for (int d = int(threadIdx.x); d < W::width; d += product_block)
+    for (int d = int(threadIdx.x); d < W::width && metric; d += product_block)
       W::floats(W::centre_at)[d] = d < D ? args.of.centre[block.slot * D + d] : 0.0f;
     __syncthreads();
     float* moved = W::floats(metric ? W::moved_at : W::pulled_at);

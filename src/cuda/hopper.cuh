@@ -76,6 +76,18 @@ inline CUtensorMap tensor_map(const TileOf& of) {
   return map;
 }
 
+/// compute-sanitizer's initcheck does not see what goes out by tensor maps: FOCI_WATCHED builds
+/// fill where it goes beforehand, with NaN.
+inline void poison(const TileOf& of, Stream stream) {
+#ifdef FOCI_WATCHED
+  const std::int64_t count = std::int64_t(of.batches) * of.heads * of.tokens * of.columns;
+  if (of.field.strides[0] * of.batches == count)
+    fill(of.field.data, 0xff, 2 * std::size_t(count), stream);
+#else
+  static_cast<void>(of), static_cast<void>(stream);
+#endif
+}
+
 /// Whether the GPU in use runs a kernel's code for sm_90a: without a body it has next to no
 /// registers. `known`: what was found for each device, 0 before.
 template <class... P>
@@ -112,6 +124,16 @@ FOCI_DEVICE void show_barriers() {
 }
 FOCI_DEVICE void arrive(Address at) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+/// A warp arrives, whose lanes have met just now. compute-sanitizer's racecheck does not see what
+/// one lane says for the others: FOCI_WATCHED builds have all of them say it.
+#ifdef FOCI_WATCHED
+inline constexpr int warp_arrivals = warp;
+#else
+inline constexpr int warp_arrivals = 1;
+#endif
+FOCI_DEVICE void arrive_as_warp(Address at) {
+  if (lane() < warp_arrivals) arrive(at);
 }
 /// Arrives, and says how many bytes come on their own.
 FOCI_DEVICE void arrive_expecting(Address at, int bytes) {

@@ -7,6 +7,7 @@
 #include "cuda/softmax_wgmma.cuh"
 
 #include "cuda/softmax_wgmma_changes.cuh"
+#include "cuda/softmax_wgmma_statistics.cuh"
 
 #include <algorithm>
 #include <cstdlib>
@@ -133,7 +134,7 @@ FOCI_DEVICE void bring_biases(const WgmmaArgs& args, Address memory) {
       for (int i = 0; i < W::keys / warp; ++i) to[i * warp + lane()] = in_three(next.x[i]);
       show_writes();
       __syncwarp();
-      if (lane() == 0) arrive(barriers.k_full(stage));
+      arrive_as_warp(barriers.k_full(stage));
       if (tile + 1 < piece.walk)
         next.load(args.folded, piece.at.M, piece.s, head, (tile + 1) * W::keys + lane(), by);
     }
@@ -153,47 +154,6 @@ FOCI_DEVICE void lay_ones() {
   }
 }
 
-/// Statistics of a thread's rows, its part of them: sums of p^2 and of p log2 p, and where the
-/// largest score so far stands.
-struct RowStatistics {
-  float squares[2], logs[2];
-  int place[2];
-
-  FOCI_DEVICE void begin() {
-    squares[0] = squares[1] = logs[0] = logs[1] = 0;
-    place[0] = place[1] = -1;
-  }
-  /// Weights, whose sum is `sum`, become 2^grown = `shrink` of themselves.
-  FOCI_DEVICE void raise(int half, float grown, float shrink, float sum) {
-    logs[half] = shrink > 0 ? shrink * fmaf(grown, sum, logs[half]) : 0.0f;
-    squares[half] *= shrink * shrink;
-  }
-  FOCI_DEVICE void add(int half, float weight, float power) {
-    squares[half] = fmaf(weight, weight, squares[half]);
-    logs[half] = fmaf(weight, fmaxf(power, -256.0f), logs[half]);  // not 0 times infinity
-  }
-  /// Of n visible keys, whose weights sum up to `sum`; the largest is 2^high. All four lanes of a
-  /// row come, one writes.
-  FOCI_DEVICE void write(const Rows& to, int half, float sum, float high, int n, int s, int h,
-                         int token, bool writes) const {
-    const float all_squares = quad_sum(squares[half]), all_logs = quad_sum(logs[half]);
-    if (!writes) return;
-    const bool any = sum > 0;
-    const float share = any ? 1 / sum : 0, keys = float(n);
-    const float concentration = any ? sum / sqrtf(keys * all_squares) : 0;
-    if (to.concentration) to.concentration.store(concentration, s, h, token);
-    if (to.effective_keys)
-      to.effective_keys.store(keys * concentration * concentration, s, h, token);
-    const float entropy = any ? ln_2 * (log2f(sum) - all_logs * share) : 0;
-    if (to.entropy) to.entropy.store(fmaxf(entropy, 0.0f), s, h, token);
-    if (to.largest) to.largest.store(share * power_of_two(high), s, h, token);
-    if (to.largest_at)
-      static_cast<std::int64_t*>(to.largest_at.data)[to.largest_at.offset(s, h, token)] =
-          place[half];
-  }
-};
-struct NoStatistics {};
-
 /// A warpgroup that computes. A thread has rows lane / 4 and 8 below of its warp's 16.
 template <class W>
 struct Group {
@@ -203,7 +163,7 @@ struct Group {
   float s[W::keys / 2], o[W::width / 2];
   unsigned p[W::keys / 4], q[W::q_in_registers ? W::width / 4 : 1];
   float top[2], sum[2], shrink[2];  // sum: this lane's part
-  std::conditional_t<W::statistics, RowStatistics, NoStatistics> statistics;
+  std::conditional_t<W::statistics, TileStatistics, NoStatistics> statistics;
   bool rounded = false;             // m q, of this lane's words
   const unsigned ones = lane() % 4 == 0 ? 0x3f803f80u : lane() % 4 == 1 ? 0x3f80u : 0u;  // bf16
 
@@ -217,10 +177,6 @@ struct Group {
   }
   /// The first of the lane's rows in the warpgroup's 64.
   FOCI_DEVICE static int row() { return thread() / 4 % 8 + thread() / warp * 16; }
-  FOCI_DEVICE void release(Address empty) const {
-    if (lane() == 0) arrive(empty);
-  }
-
   // Turns at the tensor cores.
   FOCI_DEVICE void begin_turn() const { meet(1 + group, 2 * warpgroup); }
   FOCI_DEVICE void end_turn() const { pass(1 + (group + 1) % W::groups, 2 * warpgroup); }
@@ -403,7 +359,7 @@ struct Group {
     }
     if constexpr (W::q_in_registers) {
       __syncwarp();
-      release(barriers.q_empty());
+      arrive_as_warp(barriers.q_empty());
     } else {
       show_writes();
       meet_own();
@@ -432,7 +388,7 @@ struct Group {
     end_turn();
     await_products<0>();
     pin(s);
-    release(barriers.k_empty(turn.stage()));
+    arrive_as_warp(barriers.k_empty(turn.stage()));
     hide(first, 0);
     weigh(unit, 0);
     round_weights();
@@ -450,22 +406,22 @@ struct Group {
       end_turn();
       await_products<1>();
       pin(s);
-      release(barriers.k_empty(turn.stage()));
+      arrive_as_warp(barriers.k_empty(turn.stage()));
       hide(first, tile * W::keys);
       weigh(unit, tile * W::keys);
       await_products<0>();
       pin(o);
-      release(barriers.v_empty(before.stage()));
+      arrive_as_warp(barriers.v_empty(before.stage()));
       round_weights();
     }
-    if constexpr (!W::q_in_registers) release(barriers.q_empty());
+    if constexpr (!W::q_in_registers) arrive_as_warp(barriers.q_empty());
     if (own > 1) shrink_sums();
     pin(o);
     await(barriers.v_full(turn.stage()), turn.parity());
     gather(turn.stage());
     await_products<0>();
     pin(o);
-    release(barriers.v_empty(turn.stage()));
+    arrive_as_warp(barriers.v_empty(turn.stage()));
     ++turn.count;
   }
   /// A tile that the others see.
@@ -474,9 +430,9 @@ struct Group {
     await(barriers.k_full(turn.stage()), turn.parity());
     begin_turn();
     end_turn();
-    release(barriers.k_empty(turn.stage()));
+    arrive_as_warp(barriers.k_empty(turn.stage()));
     await(barriers.v_full(turn.stage()), turn.parity());
-    release(barriers.v_empty(turn.stage()));
+    arrive_as_warp(barriers.v_empty(turn.stage()));
   }
 
   /// log2 of the largest weight: 0 but for how the maximum was rounded before it went off.
@@ -612,6 +568,7 @@ void launch_forward(WgmmaArgs args, Stream stream) {
   args.pieces = args.tiles * B * H;
   constexpr std::int64_t near = 24 << 20;  // bytes of keys and values that stay in the L2 cache
   args.dynamic = shape.causal && args.room;
+  poison({args.to.o, B, H, shape.N, W::width, W::rows}, stream);
   const int numbers = W::folds ? room_marks(B * G) : args.dynamic ? 1 : 0;
   if (numbers > 0) fill(args.room, 0, sizeof(int) * std::size_t(numbers), stream);
   args.heads = 1;
@@ -630,8 +587,10 @@ void launch_forward(WgmmaArgs args, Stream stream) {
 
 template <DType type, int width, int groups, Fold fold>
 void choose_biased(const WgmmaArgs& args, Stream stream) {
+  // With biases and an estimate there are no registers for a third warpgroup's scores.
+  constexpr int fewer = fold == Fold::changes ? 2 : groups;
   const bool biased = args.folded.key_bias.data || args.folded.key_mask.data;
-  biased ? launch_forward<Work<type, type, width, groups, true, fold> >(args, stream)
+  biased ? launch_forward<Work<type, type, width, fewer, true, fold> >(args, stream)
          : launch_forward<Work<type, type, width, groups, false, fold> >(args, stream);
 }
 

@@ -113,14 +113,15 @@ struct Signs {
   FOCI_DEVICE Address dbias(int slot) const { return at + 88 + 8 * slot; }
 
   FOCI_DEVICE void set_up() const {
+    constexpr int one = warp_arrivals;
     set_up_barrier(keys(), 1);
     for (int slot = 0; slot < 2; ++slot) {
-      set_up_barrier(queries(slot), W::biased ? 4 : 3);
+      set_up_barrier(queries(slot), 1 + one * (W::biased ? 3 : 2));
       set_up_barrier(d_o(slot), 1);
-      set_up_barrier(done(slot), 8);
-      set_up_barrier(ds(slot), 8);
-      set_up_barrier(ds_done(slot), 8);
-      set_up_barrier(dbias(slot), 8);
+      set_up_barrier(done(slot), 8 * one);
+      set_up_barrier(ds(slot), 8 * one);
+      set_up_barrier(ds_done(slot), 8 * one);
+      set_up_barrier(dbias(slot), 8 * one);
     }
     show_barriers();
   }
@@ -221,7 +222,7 @@ FOCI_DEVICE void tell_rows(const GradientArgs& args, const KeyBlock& block, cons
       now.first_key = block.first;
     }
     __syncwarp();
-    if (lane() == 0) arrive(signs.queries(slot));
+    arrive_as_warp(signs.queries(slot));
   }
 }
 
@@ -242,7 +243,7 @@ FOCI_DEVICE void tell_deltas(const GradientArgs& args, const KeyBlock& block,
     FOCI_UNROLL
     for (int n = 0; n < each; ++n) to[lane() + n * warp] = unit_of<W>() * delta[n];
     __syncwarp();
-    if (lane() == 0) arrive(signs.queries(slot));
+    arrive_as_warp(signs.queries(slot));
   }
 }
 
@@ -262,7 +263,7 @@ FOCI_DEVICE void keep_biases(const GradientArgs& args, const KeyBlock& block,
         to[i] =
             KeyBias(args.folded, block.at, turns.first_head + head, block.g, block.first + i).bias;
       __syncwarp();
-      if (lane() == 0) arrive(signs.queries(slot));
+      arrive_as_warp(signs.queries(slot));
     }
     if (turn == 0 || !turns.ends_dbias(turn - 1, args.folded.key_head_bias)) continue;
     const auto* from = place<const float>(tiles_begin() + W::dbias_at) + heads % 2 * 4 * W::keys;
@@ -454,7 +455,7 @@ struct Warpgroup {
   }
   FOCI_DEVICE static void signal(Address sign) {
     __syncwarp();
-    if (lane() == 0) arrive(sign);
+    arrive_as_warp(sign);
   }
 
   FOCI_DEVICE void begin_scores(int turn) {
@@ -514,7 +515,7 @@ struct Warpgroup {
       dbias[half] = how & ends_dbias ? 0 : dbias[half];
     }
     __syncwarp();
-    if (lane() == 0 && how & ends_dbias) arrive(Signs<W>().dbias(how & odd_dbias ? 1 : 0));
+    if (how & ends_dbias) arrive_as_warp(Signs<W>().dbias(how & odd_dbias ? 1 : 0));
   }
 
   FOCI_DEVICE void begin_sums(int turn) {  // dv += p d_o, dk += ds q

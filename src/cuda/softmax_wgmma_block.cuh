@@ -55,8 +55,10 @@ struct Work {
   static constexpr int threads = (groups + 1) * warpgroup;
   // Three warpgroups have no registers left for queries.
   static constexpr bool q_in_registers = groups == 2;
-  static constexpr int bringing = groups == 3 || statistics ? 32 : measures ? 56 : 40;
+  // Of a block's 65536 registers, or 64512 where it is three warpgroups.
+  static constexpr int bringing = groups == 3 ? 32 : statistics ? 24 : measures ? 56 : 40;
   static constexpr int computing = groups == 3 ? 160 : statistics ? 240 : measures ? 224 : 232;
+  static_assert(bringing + groups * computing <= (groups == 3 ? 512 : 504));
 
   static constexpr int panels = width / 64, line = 128;  // 64 columns in 128 bytes a row
   static constexpr int q_panel = rows * line, k_panel = keys * line;
@@ -98,19 +100,19 @@ struct Barriers {
   FOCI_DEVICE Address box_full(int box) const { return slot_full(box) + 8 * 3 * W::slots; }
 
   FOCI_DEVICE void set_up() const {
-    constexpr int warps = W::groups * warpgroup / warp;  // one arrival each
+    constexpr int one = warp_arrivals, warps = one * W::groups * warpgroup / warp;
     set_up_barrier(q_full(), 1);
     set_up_barrier(q_empty(), warps);
     for (int stage = 0; stage < W::stages; ++stage) {
-      set_up_barrier(k_full(stage), W::biased ? 2 : 1);
+      set_up_barrier(k_full(stage), 1 + one * W::biased);
       set_up_barrier(k_empty(stage), warps);
       set_up_barrier(v_full(stage), 1);
       set_up_barrier(v_empty(stage), warps);
     }
     for (int slot = 0; slot < W::slots; ++slot) {
       set_up_barrier(slot_full(slot), 1);
-      set_up_barrier(slot_empty(slot), warps + W::biased + W::measures);
-      set_up_barrier(m_full(slot), 1);
+      set_up_barrier(slot_empty(slot), warps + one * (W::biased + W::measures));
+      set_up_barrier(m_full(slot), one);
     }
     for (int box = 0; box < W::boxes; ++box) set_up_barrier(box_full(box), 1);
     show_barriers();
@@ -136,7 +138,7 @@ struct Slots {
   }
   FOCI_DEVICE void release(int round) const {
     __syncwarp();
-    if (lane() == 0) arrive(Barriers<W>(memory).slot_empty(round % W::slots));
+    arrive_as_warp(Barriers<W>(memory).slot_empty(round % W::slots));
   }
 };
 

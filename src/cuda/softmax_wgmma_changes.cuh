@@ -206,7 +206,7 @@ FOCI_DEVICE void tell_metric(const WgmmaArgs& args, Address memory) {
     m.write(args.changes.m + std::int64_t(head) * W::width);  // everybody the same
     m.write(reinterpret_cast<float*>(tile_memory() + W::m_at) + slot * W::width);
     __syncwarp();
-    if (lane() == 0) arrive(Barriers<W>(memory).m_full(slot));
+    arrive_as_warp(Barriers<W>(memory).m_full(slot));
     slots.release(round);
   }
 }

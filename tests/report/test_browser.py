@@ -173,7 +173,8 @@ def spread_out(results):
         measure["key"] = True
         measure["title"] = titles.get(measure["name"], measure["title"])
         for against in measure["against"].values():
-            against["words"] = "worse by 24.6 ± 21.3 points; may be chance, counting all comparisons"
+            against["words"] = ("worse by 24.6 ± 21.3 points; may be chance, counting all "
+                                "comparisons")
     measures["memory"].update(unit="MiB", mean={"dot": 312.5}, deviation={"dot": 1.25},
                               values={"dot": [311.25, 312.5, 313.75, 312.5]})
     measures["rate"].update(unit="samples/s", values={"dot": [4, 900, 20, 5]},
