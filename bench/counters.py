@@ -86,7 +86,7 @@ def rows_of(text):
     table = list(csv.DictReader(io.StringIO(text[begin:])))
     units = table[0]
     for row in table[1:]:
-        name = row["Kernel Name"].replace("(anonymous namespace)::", "")
+        name = re.sub(r"(\(anonymous namespace\)|<unnamed>)::", "", row["Kernel Name"])
         found = {"name": re.split(r"[<(]", name)[0].split("::")[-1].split(" ")[-1]}
         for name, counters in COUNTERS.items():
             counter = next((x for x in counters if row.get(x, "n/a") not in ("", "n/a")), None)

@@ -20,8 +20,8 @@ if(TARGET torch)
   # c10d's engines need headers of their own: Gloo's are a package of Debian's, NCCL's lie beside
   # pip's torch. What does not compile is left out.
   include(CheckCXXSourceCompiles)
-  find_path(FOCI_NCCL_INCLUDE nccl.h HINTS ${TORCH_INSTALL_PREFIX}/../nvidia/nccl/include
-    ${TORCH_INSTALL_PREFIX}/../nvidia/cu13/include)
+  file(GLOB beside LIST_DIRECTORIES true ${TORCH_INSTALL_PREFIX}/../nvidia/*/include)
+  find_path(FOCI_NCCL_INCLUDE nccl.h HINTS ${beside})
   mark_as_advanced(FOCI_NCCL_INCLUDE)
   set(CMAKE_REQUIRED_QUIET ON)
   # Not its targets: they name others (protobuf) that a trial compilation would have to find.
@@ -32,9 +32,17 @@ if(TARGET torch)
   check_cxx_source_compiles("#ifndef USE_C10D_GLOO\n#define USE_C10D_GLOO\n#endif
     #include <${engine_header}Gloo.hpp>\nusing G = c10d::ProcessGroupGloo;" FOCI_HAS_GLOO)
   if(TARGET torch_cuda AND FOCI_NCCL_INCLUDE)
-    list(APPEND CMAKE_REQUIRED_INCLUDES ${FOCI_NCCL_INCLUDE})
+    find_package(CUDAToolkit QUIET)
+    set(FOCI_NCCL_INCLUDES ${FOCI_NCCL_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
+    list(APPEND CMAKE_REQUIRED_INCLUDES ${FOCI_NCCL_INCLUDES})
     check_cxx_source_compiles("#ifndef USE_C10D_NCCL\n#define USE_C10D_NCCL\n#endif
       #include <${engine_header}NCCL.hpp>\nusing G = c10d::ProcessGroupNCCL;" FOCI_HAS_NCCL)
+    if(NOT FOCI_HAS_NCCL)
+      message(STATUS "torch layer: without NCCL, c10d's header of it does not compile with "
+        "${FOCI_NCCL_INCLUDE}/nccl.h (CMakeFiles/CMakeError.log, or CMakeConfigureLog.yaml)")
+    endif()
+  elseif(TARGET torch_cuda)
+    message(STATUS "torch layer: without NCCL, no nccl.h beside this torch")
   endif()
   unset(CMAKE_REQUIRED_INCLUDES)
   unset(CMAKE_REQUIRED_FLAGS)

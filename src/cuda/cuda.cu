@@ -84,10 +84,10 @@ bool may_go_by_mma(const Problem& p) {
 /// Softmax on tensor cores, by those of Hopper where they serve it: o and lse of what is not too
 /// large for queries rounded to 16 bits, the rest after them.
 void softmax_by_mma(const Shape& shape, const Folded& folded, const Rows& to, int* room,
-                    Stream stream, const TokenMean* changes = nullptr) {
+                    Stream stream) {
   Folded rest = folded;
   if (softmax_wgmma_serves(shape, folded, to, room)) {
-    softmax_wgmma_forward(shape, folded, to, room, stream, changes);
+    softmax_wgmma_forward(shape, folded, to, room, stream);
     if (!folded.m.data) return;
     rest.by_mma = softmax_wgmma_left(room);
   }
@@ -150,9 +150,8 @@ class Forward {
     if (chunked_serves(p)) chunked_.emplace(arena, p, shape_, ChunkedPass::Pass::forward);
     if (SplitKeys::pays(p, shape_)) split_.emplace(arena, p, shape_);
     if (carried.rows) running_.emplace(p, shape_, carried.rows);
-    const bool by_changes = p.metric<LayerChange>() || p.metric<Flat>();
     if (may_go_by_mma(p) || p.full)
-      room_ = arena.take<int>(softmax_wgmma_room(shape_, by_changes)).data();
+      room_ = arena.take<int>(softmax_wgmma_room(shape_)).data();
   }
 
   void run(const Outputs& to, const Run& how) {
@@ -167,7 +166,7 @@ class Forward {
           metric_.allow_narrow();
       }
     }
-    if (!split_ && (runs_short(to, rows, stream) || estimates_by_mma(to, rows, stream))) return;
+    if (!split_ && runs_short(to, rows, stream)) return;
     metric_.estimate(to, stream);
     if (!split_ && runs_by_mma(rows, stream)) return;
     for (int wave = 0; wave < metric_.waves(); ++wave) {
@@ -226,21 +225,6 @@ class Forward {
     // Statistics of few keys show the order in which parts of queries are added up.
     if (folded.m.data && shape_.longest_m <= 256 && to.want_all_bits()) return false;
     return softmax_mma_serves(shape_, folded, to.o);
-  }
-
-  /// The whole pass with the metric's estimate in the same launch, where it serves.
-  bool estimates_by_mma(const Outputs& to, const Rows& rows, Stream stream) {
-    if constexpr (std::is_same_v<M, DiagonalMetric>) {
-      const TokenMean* changes = metric_.within_pass();
-      if (!changes || to.metric || !goes_by_mma(rows)) return false;
-      const Folded folded = metric_.beside();
-      if (!softmax_wgmma_serves(shape_, folded, rows, room_)) return false;
-      if (!softmax_wgmma_measures(shape_, folded, *changes)) return false;
-      softmax_by_mma(shape_, folded, rows, room_, stream, changes);
-      return true;
-    } else {
-      return false;
-    }
   }
 
   const Problem& p_;

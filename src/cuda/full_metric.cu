@@ -96,8 +96,8 @@ bool FullMetric::offers_products() const {
 
 bool FullMetric::offers_narrow() const {
   const Shape& shape = slots_.shape;
-  return serves_untried() && offers_products() && narrow_heads_ && !p_.packed() &&
-         shape.D == shape.E && shape.D % 64 == 0;
+  return offers_products() && narrow_heads_ && !p_.packed() && shape.D == shape.E &&
+         shape.D % 64 == 0;
 }
 
 void FullMetric::allow_narrow() {

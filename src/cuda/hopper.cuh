@@ -81,7 +81,9 @@ inline CUtensorMap tensor_map(const TileOf& of) {
 inline void poison(const TileOf& of, Stream stream) {
 #ifdef FOCI_WATCHED
   const std::int64_t count = std::int64_t(of.batches) * of.heads * of.tokens * of.columns;
-  if (of.field.strides[0] * of.batches == count)
+  const bool whole = of.batches == 1 ? of.field.strides[1] * of.heads == count
+                                     : of.field.strides[0] * of.batches == count;
+  if (whole)
     fill(of.field.data, 0xff, 2 * std::size_t(count), stream);
 #else
   static_cast<void>(of), static_cast<void>(stream);
@@ -159,22 +161,6 @@ FOCI_DEVICE void meet(int barrier, int threads) {
 }
 FOCI_DEVICE void pass(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
-// ---- Counters in global memory that blocks wait for ----
-
-/// Adds 1; what the warp wrote before, and fenced, is there for whoever sees it.
-FOCI_DEVICE void publish(int* counter) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
-}
-/// Until a counter has got to `count`.
-FOCI_DEVICE void await_count(const int* counter, int count) {
-  for (;;) {
-    int x;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(counter) : "memory");
-    if (x >= count) return;
-    __nanosleep(64);
-  }
 }
 
 // ---- Copies by tensor map, of one thread ----

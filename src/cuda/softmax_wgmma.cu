@@ -6,21 +6,16 @@
 // warpgroups take turns at the tensor cores.
 #include "cuda/softmax_wgmma.cuh"
 
-#include "cuda/softmax_wgmma_changes.cuh"
 #include "cuda/softmax_wgmma_statistics.cuh"
 
 #include <algorithm>
-#include <cstdlib>
 #include <type_traits>
 
 namespace foci::cuda {
 
 #ifdef FOCI_EMULATED
 bool softmax_wgmma_serves(const Shape&, const Folded&, const Rows&, const int*) { return false; }
-bool serves_untried() { return false; }
-bool softmax_wgmma_measures(const Shape&, const Folded&, const TokenMean&) { return false; }
-void softmax_wgmma_forward(const Shape&, const Folded&, const Rows&, int*, Stream,
-                           const TokenMean*) {}
+void softmax_wgmma_forward(const Shape&, const Folded&, const Rows&, int*, Stream) {}
 #else
 
 namespace {
@@ -163,7 +158,7 @@ struct Group {
   float s[W::keys / 2], o[W::width / 2];
   unsigned p[W::keys / 4], q[W::q_in_registers ? W::width / 4 : 1];
   float top[2], sum[2], shrink[2];  // sum: this lane's part
-  std::conditional_t<W::statistics, TileStatistics, NoStatistics> statistics;
+  std::conditional_t<W::statistics, RowStatistics, NoStatistics> statistics;
   bool rounded = false;             // m q, of this lane's words
   const unsigned ones = lane() % 4 == 0 ? 0x3f803f80u : lane() % 4 == 1 ? 0x3f80u : 0u;  // bf16
 
@@ -295,19 +290,21 @@ struct Group {
     }
     lower(low);
     float more[2] = {0, 0};
+    PartStatistics of_tile[2];
     FOCI_UNROLL
     for (int n = 0; n < W::keys / 8; ++n) {
       FOCI_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float power = fmaf(s[4 * n + i], unit, -low[i / 2]);
         s[4 * n + i] = power_of_two(power);
-        if constexpr (W::statistics) statistics.add(i / 2, s[4 * n + i], power);
+        if constexpr (W::statistics) of_tile[i / 2].add(s[4 * n + i], power);
       }
       more[0] += s[4 * n] + s[4 * n + 1];
       more[1] += s[4 * n + 2] + s[4 * n + 3];
     }
     sum[0] = fmaf(sum[0], shrink[0], more[0]);
     sum[1] = fmaf(sum[1], shrink[1], more[1]);
+    if constexpr (W::statistics) statistics.add(of_tile);
   }
 
   /// Sums lie as a left side does.
@@ -325,12 +322,8 @@ struct Group {
   /// thread is that of a left side: step i / 4.
   FOCI_DEVICE void take_queries(const Piece<W>& piece, int round) {
     const Barriers<W> barriers(memory);
-    constexpr bool loads = W::folds && !W::measures;
-    float2 by[loads ? W::width / 4 : 1];
-    if constexpr (loads) load_metric(by, piece);
-    if constexpr (W::measures) await(barriers.m_full(round % W::slots), round / W::slots % 2);
-    const float* line = reinterpret_cast<const float*>(tile_memory() + W::m_at) +
-                        round % W::slots * W::width + lane() % 4 * 2;
+    float2 by[W::folds ? W::width / 4 : 1];
+    if constexpr (W::folds) load_metric(by, piece);
     rounded = false;
     await(barriers.q_full(), round & 1);
     if constexpr (!W::q_in_registers && !W::folds) return;
@@ -343,10 +336,8 @@ struct Group {
                                                (part ^ (r % 8)) * 16 + lane() % 4 * 4);
       unsigned two = *word;
       if constexpr (W::folds) {
-        float2 m = by[loads ? i : 0];
-        if constexpr (W::measures) m = *reinterpret_cast<const float2*>(line + i / 2 * 8);
-        const float x = wide_of(std::uint16_t(two), W::score_type) * m.x;
-        const float y = wide_of(std::uint16_t(two >> 16), W::score_type) * m.y;
+        const float x = wide_of(std::uint16_t(two), W::score_type) * by[i].x;
+        const float y = wide_of(std::uint16_t(two >> 16), W::score_type) * by[i].y;
         two = pack<W::score_type>(x, y);
         rounded = rounded || wide_of(std::uint16_t(two), W::score_type) != x ||
                   wide_of(std::uint16_t(two >> 16), W::score_type) != y;
@@ -525,34 +516,11 @@ __global__ void __launch_bounds__(W::threads, 1)
     leave_registers<W::bringing>();
     if (thread == 0) bring_tiles<W>(args, memory);
     if (W::biased && thread / warp == 1) bring_biases<W>(args, memory);
-    if constexpr (W::measures) {
-      if (thread / warp == 2) add_up_changes<W>(args, memory);
-      if (thread / warp == 3) tell_metric<W>(args, memory);
-    }
   } else {
     take_registers<W::computing>();
     Group<W>(args, memory, thread / warpgroup - 1).run();
   }
 #endif
-}
-
-/// Units are so large that a head has 32 at most.
-Changes changes_of(const Shape& shape, const TokenMean& mean, int* room) {
-  const int heads = shape.sequences * shape.G;
-  const auto lines = [&](const Field& field) {
-    return tensor_map({field, shape.sequences, shape.G, shape.M, shape.D, changes_box});
-  };
-  Changes changes{.v = lines(mean.of.x), .v_prev = lines(mean.of.y), .mask = mean.of.mask};
-  changes.tiles = int(parts(shape.M, changes_box));
-  changes.each = int(parts(changes.tiles, most_changes));
-  changes.parts = int(parts(changes.tiles, changes.each));
-  changes.units = heads * changes.parts * (shape.D / 64);
-  changes.normalize = mean.normalize, changes.flat = mean.flat;
-  changes.taken = room + 1 + heads, changes.ready = changes.taken + 1;
-  changes.counts = room + room_marks(heads);
-  changes.sums = reinterpret_cast<float*>(room + room_sums(heads));
-  changes.m = mean.m;
-  return changes;
 }
 
 template <class W>
@@ -569,7 +537,7 @@ void launch_forward(WgmmaArgs args, Stream stream) {
   constexpr std::int64_t near = 24 << 20;  // bytes of keys and values that stay in the L2 cache
   args.dynamic = shape.causal && args.room;
   poison({args.to.o, B, H, shape.N, W::width, W::rows}, stream);
-  const int numbers = W::folds ? room_marks(B * G) : args.dynamic ? 1 : 0;
+  const int numbers = W::folds ? 1 + B * G : args.dynamic ? 1 : 0;
   if (numbers > 0) fill(args.room, 0, sizeof(int) * std::size_t(numbers), stream);
   args.heads = 1;
   for (int heads = 1; heads <= B * H; ++heads) {
@@ -585,28 +553,25 @@ void launch_forward(WgmmaArgs args, Stream stream) {
          args);
 }
 
-template <DType type, int width, int groups, Fold fold>
+template <DType type, int width, int groups, bool folds>
 void choose_biased(const WgmmaArgs& args, Stream stream) {
-  // With biases and an estimate there are no registers for a third warpgroup's scores.
-  constexpr int fewer = fold == Fold::changes ? 2 : groups;
   const bool biased = args.folded.key_bias.data || args.folded.key_mask.data;
-  biased ? launch_forward<Work<type, type, width, fewer, true, fold> >(args, stream)
-         : launch_forward<Work<type, type, width, groups, false, fold> >(args, stream);
+  biased ? launch_forward<Work<type, type, width, groups, true, folds> >(args, stream)
+         : launch_forward<Work<type, type, width, groups, false, folds> >(args, stream);
 }
 
 template <DType type, int width, int groups>
 void choose_work(const WgmmaArgs& args, Stream stream) {
   if (args.folded.k.dtype != type)
-    return launch_forward<Work<type, DType::f16, width, groups, true, Fold::none> >(args, stream);
-  if (args.changes.m) return choose_biased<type, width, groups, Fold::changes>(args, stream);
-  args.folded.m.data ? choose_biased<type, width, groups, Fold::given>(args, stream)
-                     : choose_biased<type, width, groups, Fold::none>(args, stream);
+    return launch_forward<Work<type, DType::f16, width, groups, true, false> >(args, stream);
+  args.folded.m.data ? choose_biased<type, width, groups, true>(args, stream)
+                     : choose_biased<type, width, groups, false>(args, stream);
 }
 
 /// Beside statistics there are no registers for a third warpgroup's scores.
 template <DType type, int width>
 void launch_with_statistics(const WgmmaArgs& args, Stream stream) {
-  launch_forward<Work<type, type, width, 2, false, Fold::none, true> >(args, stream);
+  launch_forward<Work<type, type, width, 2, false, false, true> >(args, stream);
 }
 
 template <DType type>
@@ -624,18 +589,13 @@ void choose_width(const WgmmaArgs& args, Stream stream) {
 
 }  // namespace
 
-bool serves_untried() {
-  static const bool wanted = std::getenv("FOCI_UNTRIED") != nullptr;
-  return wanted;
-}
-
 bool softmax_wgmma_serves(const Shape& shape, const Folded& folded, const Rows& to,
                           const int* room) {
   const int width = shape.D;
   if (shape.E != width || (width != 64 && width != 128)) return false;
   if (shape.q_offsets || folded.spans || shape.longest_m < 2) return false;
   const bool plain = !folded.m.data && !folded.key_bias.data && !folded.key_mask.data;
-  if (to.statistics() && !(plain && serves_untried())) return false;
+  if (to.statistics() && !plain) return false;
   const bool narrow = folded.k.dtype == DType::f16 && folded.key_bias.data;  // v may be bf16
   if (folded.q.dtype != folded.k.dtype) return false;
   if (folded.k.dtype != folded.v.dtype && (!narrow || folded.m.data)) return false;
@@ -648,21 +608,14 @@ bool softmax_wgmma_serves(const Shape& shape, const Folded& folded, const Rows& 
                              TileOf{folded.v, B, shape.G, shape.M, width, 128}}) {
     if (!has_tensor_map(tile)) return false;
   }
-  using Any = Work<DType::bf16, DType::bf16, 64, 2, false, Fold::none>;
+  using Any = Work<DType::bf16, DType::bf16, 64, 2, false, false>;
   return runs_on_hopper(softmax_forward_wgmma<Any>, known);
 }
 
-bool softmax_wgmma_measures(const Shape& shape, const Folded& folded, const TokenMean& mean) {
-  const Terms& of = mean.of;
-  return serves_untried() && !mean.wide && of.x.data == folded.v.data && of.y.dtype == of.x.dtype &&
-         has_tensor_map({of.y, shape.sequences, shape.G, shape.M, shape.D, changes_box});
-}
-
 void softmax_wgmma_forward(const Shape& shape, const Folded& folded, const Rows& to, int* room,
-                           Stream stream, const TokenMean* changes) {
+                           Stream stream) {
   WgmmaArgs args{};
   args.shape = shape, args.folded = folded, args.to = to, args.room = room;
-  if (changes) args.changes = changes_of(shape, *changes, room);
   folded.v.dtype == DType::bf16 ? choose_width<DType::bf16>(args, stream)
                                 : choose_width<DType::f16>(args, stream);
 }

@@ -6,34 +6,12 @@
 #include "cuda/hopper.cuh"
 #include "cuda/softmax_rest.cuh"
 
-#include <foci/metric.hpp>
-
 namespace foci::cuda {
 
 #ifndef FOCI_EMULATED
 
-/// How queries become what keys meet: as they are, times an m that lies ready, or times one that
-/// this very launch takes from how values changed.
-enum class Fold : int { none, given, changes };
-
-/// The mean of |v - v_prev|, as the launch takes it itself: some tokens of a head and 64 columns of
-/// them are a unit, which whatever block is free sums up; a head's units are then joined in order.
-struct Changes {
-  CUtensorMap v, v_prev;
-  Field mask;                          // (B,M) bool
-  int tiles = 0, parts = 0, each = 0;  // of 64 tokens: a head's; units along them, tiles of a unit
-  int units = 0;                       // of all heads
-  Normalize normalize = Normalize::max;
-  int flat = 0;
-  int *taken = nullptr, *ready = nullptr;  // units; (sequences,G) those that are summed up
-  int* counts = nullptr;                   // (sequences,G,parts) tokens that count
-  float* sums = nullptr;                   // (sequences,G,parts,D)
-  float* m = nullptr;                      // (sequences,G,1,D)
-};
-
 struct WgmmaArgs {
   CUtensorMap q, k, v, o;
-  Changes changes;
   Shape shape;
   Folded folded;
   Rows to;
@@ -43,21 +21,20 @@ struct WgmmaArgs {
   int dynamic;        // blocks take the next tile from `room`, else every gridDim.x-th
 };
 
-/// How a block goes about it. `groups`: warpgroups that compute.
-template <DType type_, DType score_type_, int width_, int groups_, bool biased_, Fold fold,
+/// How a block goes about it. `groups`: warpgroups that compute; `folds`: queries become m q.
+template <DType type_, DType score_type_, int width_, int groups_, bool biased_, bool folds_,
           bool statistics_ = false>
 struct Work {
   static constexpr DType type = type_, score_type = score_type_;  // of v and o; of q and k
   static constexpr int width = width_, groups = groups_;
-  static constexpr bool biased = biased_, folds = fold != Fold::none;
-  static constexpr bool measures = fold == Fold::changes, statistics = statistics_;
+  static constexpr bool biased = biased_, folds = folds_, statistics = statistics_;
   static constexpr int rows = 64, queries = groups * rows, keys = 128, stages = 2, slots = 2;
   static constexpr int threads = (groups + 1) * warpgroup;
   // Three warpgroups have no registers left for queries.
   static constexpr bool q_in_registers = groups == 2;
   // Of a block's 65536 registers, or 64512 where it is three warpgroups.
-  static constexpr int bringing = groups == 3 ? 32 : statistics ? 24 : measures ? 56 : 40;
-  static constexpr int computing = groups == 3 ? 160 : statistics ? 240 : measures ? 224 : 232;
+  static constexpr int bringing = groups == 3 ? 32 : statistics ? 24 : 40;
+  static constexpr int computing = groups == 3 ? 160 : statistics ? 240 : 232;
   static_assert(bringing + groups * computing <= (groups == 3 ? 512 : 504));
 
   static constexpr int panels = width / 64, line = 128;  // 64 columns in 128 bytes a row
@@ -66,16 +43,11 @@ struct Work {
   static constexpr int bias_bytes = biased ? keys * 32 : 0;
   // Tiles begin at multiples of 1024.
   static constexpr Address q_at = 0, o_at = groups * q_bytes, k_at = 2 * groups * q_bytes;
-  static constexpr Address v_at = k_at + stages * k_bytes, boxes_at = v_at + stages * k_bytes;
-  // Boxes of 64 tokens of v and of v_prev on their way to be summed up.
-  static constexpr int boxes = !measures ? 0 : width == 64 ? 4 : 1, box_bytes = 64 * line;
-  static constexpr Address ones_at = boxes_at + 2 * boxes * box_bytes;
+  static constexpr Address v_at = k_at + stages * k_bytes, ones_at = v_at + stages * k_bytes;
   static constexpr Address bias_at = ones_at + (biased ? rows * 32 : 0);
   static constexpr Address barriers_at = bias_at + stages * bias_bytes;
-  static constexpr Address turns_at = barriers_at + 8 * (2 + 4 * stages + 3 * slots + boxes);
-  static constexpr Address m_at = (turns_at + 4 * slots + 15) / 16 * 16;  // of a slot's piece
-  static constexpr Address tags_at = m_at + (measures ? slots * width * 4 : 0);
-  static constexpr std::size_t bytes = tags_at + (measures ? 16 * (boxes + 2) : 0);
+  static constexpr Address turns_at = barriers_at + 8 * (2 + 4 * stages + 2 * slots);
+  static constexpr std::size_t bytes = turns_at + 4 * slots;
 };
 
 #ifdef FOCI_HOPPER
@@ -95,9 +67,6 @@ struct Barriers {
   /// A slot has the number of a tile of queries.
   FOCI_DEVICE Address slot_full(int slot) const { return at + 8 * (2 + 4 * W::stages + slot); }
   FOCI_DEVICE Address slot_empty(int slot) const { return slot_full(slot) + 8 * W::slots; }
-  /// And m of that tile's key head.
-  FOCI_DEVICE Address m_full(int slot) const { return slot_full(slot) + 8 * 2 * W::slots; }
-  FOCI_DEVICE Address box_full(int box) const { return slot_full(box) + 8 * 3 * W::slots; }
 
   FOCI_DEVICE void set_up() const {
     constexpr int one = warp_arrivals, warps = one * W::groups * warpgroup / warp;
@@ -111,10 +80,8 @@ struct Barriers {
     }
     for (int slot = 0; slot < W::slots; ++slot) {
       set_up_barrier(slot_full(slot), 1);
-      set_up_barrier(slot_empty(slot), warps + one * (W::biased + W::measures));
-      set_up_barrier(m_full(slot), one);
+      set_up_barrier(slot_empty(slot), warps + one * W::biased);
     }
-    for (int box = 0; box < W::boxes; ++box) set_up_barrier(box_full(box), 1);
     show_barriers();
   }
 };

@@ -9,9 +9,18 @@ namespace foci::cuda {
 
 #ifdef FOCI_HOPPER
 
-/// Statistics of a thread's rows, its part of them: sums of p^2 and of p log2 p, and where the
-/// largest score so far stands.
-struct TileStatistics {
+/// Sums of p^2 and of p log2 p over a tile: long sums of many small numbers would lose digits.
+struct PartStatistics {
+  float squares = 0, logs = 0;
+
+  FOCI_DEVICE void add(float weight, float power) {
+    squares = fmaf(weight, weight, squares);
+    logs = fmaf(weight, fmaxf(power, -256.0f), logs);  // not 0 times infinity
+  }
+};
+
+/// Those of a thread's rows so far, its part of them, and where the largest score stands.
+struct RowStatistics {
   float squares[2], logs[2];
   int place[2];
 
@@ -24,9 +33,10 @@ struct TileStatistics {
     logs[half] = shrink > 0 ? shrink * fmaf(grown, sum, logs[half]) : 0.0f;
     squares[half] *= shrink * shrink;
   }
-  FOCI_DEVICE void add(int half, float weight, float power) {
-    squares[half] = fmaf(weight, weight, squares[half]);
-    logs[half] = fmaf(weight, fmaxf(power, -256.0f), logs[half]);  // not 0 times infinity
+  FOCI_DEVICE void add(const PartStatistics (&tile)[2]) {
+    FOCI_UNROLL
+    for (int half = 0; half < 2; ++half)
+      squares[half] += tile[half].squares, logs[half] += tile[half].logs;
   }
   /// Of n visible keys, whose weights sum up to `sum`; the largest is 2^high. All four lanes of a
   /// row come, one writes.

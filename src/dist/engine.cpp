@@ -168,16 +168,18 @@ c10::intrusive_ptr<Base> open_gloo(const c10::intrusive_ptr<c10d::Store>&, const
 
 #ifdef FOCI_HAS_NCCL
 c10::intrusive_ptr<Base> open_nccl(const c10::intrusive_ptr<c10d::Store>& store,
-                                   const Standing& standing) {
+                                   const Standing& standing, const at::Device& device) {
+  c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
   const auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = longest;
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, standing.rank, standing.size, options);
 }
 #else
-c10::intrusive_ptr<Base> open_nccl(const c10::intrusive_ptr<c10d::Store>&, const Standing&) {
+c10::intrusive_ptr<Base> open_nccl(const c10::intrusive_ptr<c10d::Store>&, const Standing&,
+                                   const at::Device&) {
   throw Unsupported(
-      "several processes on --device cuda need NCCL, which this torch was built without; the "
-      "nearest is one process, or --device cpu with Gloo");
+      "several processes on --device cuda need NCCL, which torch or its headers lacked when this "
+      "was built; the nearest is one process, or --device cpu with Gloo");
 }
 #endif
 
@@ -192,8 +194,7 @@ Engine::Engine(Meeting& meeting, const Standing& standing, const std::string& de
   const auto store = c10::make_intrusive<c10d::PrefixStore>("engine", meeting.inside_->store);
   if (device == "cuda") {
     inside_->device = at::Device(at::kCUDA, c10::DeviceIndex(standing.local_rank));
-    c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(inside_->device);
-    inside_->group = open_nccl(store, standing);
+    inside_->group = open_nccl(store, standing, inside_->device);
   } else {
     inside_->group = open_gloo(store, standing);
   }

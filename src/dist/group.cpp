@@ -82,6 +82,9 @@ struct Group::Inside {
   auto guarded(const Call& call) {
     try {
       return call();
+    } catch (const Unsupported&) {  // on every rank alike
+      failed = true;
+      throw;
     } catch (const std::exception& fault) {
       failed = true;
       const std::string text = fault.what();

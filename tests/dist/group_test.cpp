@@ -11,6 +11,7 @@
 #include <foci/nn_parts.hpp>
 #include <foci/train.hpp>
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
@@ -18,6 +19,7 @@
 #include <ATen/ops/randn.h>
 #include <torch/nn/modules/linear.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 
@@ -294,5 +296,20 @@ int nobody_comes() {
 }
 
 TEST(Group, ARankThatDoesNotComeIsNamed) { EXPECT_EQ(in_ranks(1, nobody_comes)[0], 0); }
+
+/// At once, not when patience is over.
+int has_no_engine() {
+  foci::dist::GroupOptions options = own();
+  options.device = "cuda";
+  const auto begun = std::chrono::steady_clock::now();
+  const std::string text = thrown<foci::Unsupported>([&] { Group group(options); });
+  const bool soon = std::chrono::steady_clock::now() - begun < std::chrono::seconds(20);
+  return soon && text.starts_with("several processes on --device cuda need NCCL, which") ? 0 : 1;
+}
+
+TEST(Group, AnEngineThatIsNotThereIsRefusedAtOnce) {
+  if (at::hasCUDA()) GTEST_SKIP() << "this torch has NCCL";
+  EXPECT_EQ(in_ranks(1, has_no_engine)[0], 0);
+}
 
 }  // namespace
