@@ -24,6 +24,7 @@ COUNTERS = {
     "fma": ["sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
             "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"],
     "issue": ["sm__inst_issued.avg.pct_of_peak_sustained_active",
+              "sm__inst_issued.avg.pct_of_peak_sustained_elapsed",
               "smsp__issue_active.avg.pct_of_peak_sustained_active",
               "sm__instruction_throughput.avg.pct_of_peak_sustained_active"],
     "l1": ["l1tex__throughput.avg.pct_of_peak_sustained_active",

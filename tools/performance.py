@@ -118,11 +118,67 @@ def gpu_row_of(line):
     error = "finite" if line.get("finite") else "–"
     if "error" in line:
         error = f"{line['error']:.1e} of {line['tolerance']:.1e}"
+    name = line["name"] + (f" (`{line['commit']}`)" if "commit" in line else "")
     shape, rate = ", ".join(map(str, line["shape"])), number(line.get("tflops"))
     if "gbs" in line:
         rate += f", {line['gbs']:.0f} GB/s: {line['share_of_4.8_tbs']:.0%} of 4.8 TB/s"
-    return (f"| {line['name']} | {shape} | {line['pass']} | {seconds(line['ms'] / 1e3)} | {rate} | "
+    return (f"| {name} | {shape} | {line['pass']} | {seconds(line['ms'] / 1e3)} | {rate} | "
             f"{peers or '–'} | {error} | {ratio} | {asked} | {reached} |")
+
+
+def lines_like(result, name, both=False, causal=None, width=None, least=1, most=1 << 30):
+    return [line for line in result["lines"]
+            if line["name"] == name and (line["pass"] == "both") == both and
+            causal in (None, line["causal"]) and width in (None, line["shape"][3]) and
+            least <= line["shape"][2] <= most]
+
+
+# What is asked beyond the bars of the tables: words, lines, a peer of theirs, times its speed.
+BEYOND = [
+    ("dot forward, D = 128, N from 4096 on", {"name": "dot", "width": 128, "least": 4096}, "cudnn",
+     1.08),
+    ("the same, causal", {"name": "dot, causal", "width": 128, "least": 4096}, "cudnn", 1.15),
+    ("dot forward, D = 64, N from 4096 on", {"name": "dot", "width": 64, "least": 4096}, "cudnn",
+     1.15),
+    ("the same, causal", {"name": "dot, causal", "width": 64, "least": 4096}, "cudnn", 1.15),
+    ("key bias forward, D = 128, N from 4096 on",
+     {"name": "dot with key_bias", "width": 128, "least": 4096}, "cudnn", 1.05),
+    ("key bias forward, D = 64, N from 4096 on",
+     {"name": "dot with key_bias", "width": 64, "least": 4096}, "cudnn", 1.10),
+    ("dot forward, N = 1024", {"name": "dot", "most": 1024}, "cudnn", 1.0),
+    ("the same, causal", {"name": "dot, causal", "most": 1024}, "cudnn", 1.0),
+    ("key bias forward, N = 1024", {"name": "dot with key_bias", "most": 1024}, "cudnn", 1.0),
+    ("dot both ways, D = 64", {"name": "dot", "both": True, "width": 64}, "cudnn", 1.08),
+    ("dot both ways, D = 128", {"name": "dot", "both": True, "width": 128}, "cudnn", 1.02),
+    ("key bias both ways", {"name": "dot with key_bias", "both": True}, "our dot", 1 / 1.05),
+    ("key bias both ways", {"name": "dot with key_bias", "both": True}, "flex", 1.8),
+    ("layer-change forward, N from 1024 on", {"name": "layer-change", "least": 1024}, "our dot",
+     1 / 1.04),
+    ("layer-change both ways, N from 1024 on",
+     {"name": "layer-change", "both": True, "least": 1024}, "our dot", 1 / 1.04),
+    ("key-covariance both ways, N from 4096 on",
+     {"name": "key-covariance", "both": True, "least": 4096}, "our dot", 1 / 1.12),
+    ("layer-change both ways, N = 197", {"name": "layer-change", "both": True, "most": 197},
+     "cudnn", 1.3),
+    ("layer-change along the prefix both ways, (96, 8, 256, 16)",
+     {"name": "layer-change along the prefix", "both": True}, "cudnn", 1.5),
+    ("relu2 forward, D = 64", {"name": "relu2", "width": 64}, "our dot", 1.25),
+]
+
+
+def beyond_of(result):
+    """Plain attention of others as the measure: the worst of each row's lines counts."""
+    rows = []
+    for words, which, peer, bar in BEYOND:
+        ratios = [line["peers"][peer]["ms"] / line["ms"] for line in lines_like(result, **which)
+                  if peer in line["peers"]]
+        if ratios:
+            rows.append(f"| {words} | {peer} | {min(ratios):.2f} to {max(ratios):.2f} | ≥ {bar:.2f} "
+                        f"| {'yes' if min(ratios) >= bar else '**no**'} |")
+    for line in lines_like(result, "decay", width=128):
+        rows.append(f"| decay with content forward, {tuple(line['shape'])} | | {line['ms']:.2f} ms "
+                    f"| ≤ 0.40 ms | {'yes' if line['ms'] <= 0.4 else '**no**'} |")
+    return rows
 
 
 def gpu_page_of(result, notes):
@@ -146,7 +202,37 @@ def gpu_page_of(result, notes):
         text += [gpu_row_of(line) for line in lines]
         why = why_not(notes, result["machine"], group)
         text += ["", why] if why else []
+    beyond = beyond_of(result)
+    if beyond:
+        text += ["", "### Beside cuDNN's plain attention", "",
+                 "From the lines above, the least and the greatest of each row: how many times as "
+                 "fast as the peer.", "",
+                 "| | peer | times as fast | asked | reached |", "|---|---|---:|---:|---|", *beyond]
+        why = why_not(notes, result["machine"], "beyond")
+        text += ["", why] if why else []
     return "\n".join(text)
+
+
+def counters_page_of(result, notes):
+    """counters.json: what Nsight Compute says of the kernels that take longest."""
+    text = [f"## {result['machine']}: what bounds the kernels", "",
+            f"Nsight Compute {result['ncu']}, commit `{result['commit']}`, {result['date']} "
+            "(`bench/counters.py`): one call a line, clocks left as they are; of each, kernels that "
+            "take a tenth of it or more. Per cent of the most there is: tensor cores, exponentials "
+            "(XU), float arithmetic (FMA), instructions issued, shared memory and L1, L2, device "
+            "memory.", "",
+            "| | B, H, N, D | pass | kernel | time | tensor | exp | FMA | issue | L1 | L2 | DRAM |",
+            "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    for line in result["lines"]:
+        for kernel in sorted(line["kernels"], key=lambda x: -x.get("us", 0)):
+            if kernel.get("us", 0) < line["us"] / 10:
+                continue
+            shares = " | ".join(f"{kernel[name]:.0f}" if name in kernel else "–" for name in
+                                ("tensor", "exp", "fma", "issue", "l1", "l2", "dram"))
+            text.append(f"| {line['name']} | {', '.join(map(str, line['shape']))} | {line['pass']} "
+                        f"| {kernel['name']} | {seconds(kernel['us'] / 1e6)} | {shares} |")
+    why = why_not(notes, result["machine"], "counters")
+    return "\n".join(text + (["", why] if why else []))
 
 
 def ptxas_page_of(result, notes):
@@ -287,9 +373,9 @@ def measure_page_of(result, notes):
     return "\n".join(text + (["", why] if why else []))
 
 
-PAGES = {"nn": torch_page_of, "gpu": gpu_page_of, "ptxas": ptxas_page_of, "deit": deit_page_of,
-         "micro": micro_page_of, "attack": attack_page_of, "dist": dist_page_of,
-         "measure": measure_page_of}
+PAGES = {"nn": torch_page_of, "gpu": gpu_page_of, "counters": counters_page_of,
+         "ptxas": ptxas_page_of, "deit": deit_page_of, "micro": micro_page_of,
+         "attack": attack_page_of, "dist": dist_page_of, "measure": measure_page_of}
 
 
 def read(path):
