@@ -173,8 +173,9 @@ def beyond_of(result):
         ratios = [line["peers"][peer]["ms"] / line["ms"] for line in lines_like(result, **which)
                   if peer in line["peers"]]
         if ratios:
-            rows.append(f"| {words} | {peer} | {min(ratios):.2f} to {max(ratios):.2f} | ≥ {bar:.2f} "
-                        f"| {'yes' if min(ratios) >= bar else '**no**'} |")
+            least, most = min(ratios), max(ratios)
+            rows.append(f"| {words} | {peer} | {least:.2f} to {most:.2f} | ≥ {bar:.2f} "
+                        f"| {'yes' if least >= bar else '**no**'} |")
     for line in lines_like(result, "decay", width=128):
         rows.append(f"| decay with content forward, {tuple(line['shape'])} | | {line['ms']:.2f} ms "
                     f"| ≤ 0.40 ms | {'yes' if line['ms'] <= 0.4 else '**no**'} |")
@@ -217,8 +218,9 @@ def counters_page_of(result, notes):
     """counters.json: what Nsight Compute says of the kernels that take longest."""
     text = [f"## {result['machine']}: what bounds the kernels", "",
             f"Nsight Compute {result['ncu']}, commit `{result['commit']}`, {result['date']} "
-            "(`bench/counters.py`): one call a line, clocks left as they are; of each, kernels that "
-            "take a tenth of it or more. Per cent of the most there is: tensor cores, exponentials "
+            "(`bench/counters.py`): one call a line, clocks left as they are; of each, kernels "
+            "that take a tenth of it or more. Per cent of the most there is: tensor cores, "
+            "exponentials "
             "(XU), float arithmetic (FMA), instructions issued, shared memory and L1, L2, device "
             "memory.", "",
             "| | B, H, N, D | pass | kernel | time | tensor | exp | FMA | issue | L1 | L2 | DRAM |",

@@ -150,8 +150,7 @@ class Forward {
     if (chunked_serves(p)) chunked_.emplace(arena, p, shape_, ChunkedPass::Pass::forward);
     if (SplitKeys::pays(p, shape_)) split_.emplace(arena, p, shape_);
     if (carried.rows) running_.emplace(p, shape_, carried.rows);
-    if (may_go_by_mma(p) || p.full)
-      room_ = arena.take<int>(softmax_wgmma_room(shape_)).data();
+    if (may_go_by_mma(p) || p.full) room_ = arena.take<int>(softmax_wgmma_room(shape_)).data();
   }
 
   void run(const Outputs& to, const Run& how) {

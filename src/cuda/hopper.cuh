@@ -83,8 +83,7 @@ inline void poison(const TileOf& of, Stream stream) {
   const std::int64_t count = std::int64_t(of.batches) * of.heads * of.tokens * of.columns;
   const bool whole = of.batches == 1 ? of.field.strides[1] * of.heads == count
                                      : of.field.strides[0] * of.batches == count;
-  if (whole)
-    fill(of.field.data, 0xff, 2 * std::size_t(count), stream);
+  if (whole) fill(of.field.data, 0xff, 2 * std::size_t(count), stream);
 #else
   static_cast<void>(of), static_cast<void>(stream);
 #endif

@@ -159,7 +159,7 @@ struct Group {
   unsigned p[W::keys / 4], q[W::q_in_registers ? W::width / 4 : 1];
   float top[2], sum[2], shrink[2];  // sum: this lane's part
   std::conditional_t<W::statistics, RowStatistics, NoStatistics> statistics;
-  bool rounded = false;             // m q, of this lane's words
+  bool rounded = false;  // m q, of this lane's words
   const unsigned ones = lane() % 4 == 0 ? 0x3f803f80u : lane() % 4 == 1 ? 0x3f80u : 0u;  // bf16
 
   FOCI_DEVICE Group(const WgmmaArgs& all, Address at, int index)

@@ -101,7 +101,9 @@ TEST(CudaWideHeads, follow_ref) {
       three.answer(how);
       three.compare(how, rule, Backend::cuda);
       const std::string what = std::string(c.name) + (how.causal ? " causal" : "") +
-                               (setting & 4 ? " biased " : setting < 2 ? " layer-change " : " ") +
+                               (setting & 4   ? " biased "
+                                : setting < 2 ? " layer-change "
+                                              : " ") +
                                std::string(name_of(dtype));
       rule.expect(what);
       EXPECT_EQ(three.ours["largest_at"].values(), three.exact["largest_at"].values()) << what;
