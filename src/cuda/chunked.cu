@@ -3,6 +3,7 @@
 // where every row sees everything, from the state of all keys. Then, when asked, every weight once
 // more for what rows say about themselves.
 #include "cuda/chunk_pairs.cuh"
+#include "cuda/chunked_mma.cuh"
 
 #include <cmath>
 
@@ -280,9 +281,10 @@ void ChunkedPass::prepare(const Folded& folded, Stream stream) {
 
 void ChunkedPass::forward(const Folded& folded, const Rows& to, Stream stream) {
   using namespace chunks;
-  prepare(folded, stream);
   Call call = call_;
-  call.rows = to;
+  call.folded = folded, call.rows = to;
+  if (chunked_mma_serves(call)) return chunked_mma_forward(call, stream);
+  prepare(folded, stream);
   if (to.by) call.by = to.by;
   const Shape& shape = call.shape;
   const Grid grid{

@@ -182,4 +182,33 @@ FOCI_DEVICE void add_outer(RowSums<width>& sums, Address x, Address y, int rows)
   }
 }
 
+/// Lane l of four has part l of every piece; then it has all of piece l.
+FOCI_DEVICE void turn_pieces(unsigned (&words)[4]) {
+  FOCI_UNROLL
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool high = (lane() & step) != 0;
+    FOCI_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if (i & step) continue;
+      const unsigned got = __shfl_xor_sync(~0u, high ? words[i] : words[i | step], step);
+      words[i] = high ? got : words[i];
+      words[i | step] = high ? words[i | step] : got;
+    }
+  }
+}
+
+/// A row of 16-bit numbers of which each of four lanes has every fourth pair, in whole pieces.
+template <int width>
+FOCI_DEVICE void write_row(std::uint16_t* to, const unsigned (&pairs)[width / 8], bool there,
+                           int D) {
+  FOCI_UNROLL
+  for (int first = 0; first < width / 8; first += 4) {
+    unsigned words[4] = {pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]};
+    turn_pieces(words);
+    const int d = 8 * (first + lane() % 4);
+    if (there && d < D)
+      *reinterpret_cast<uint4*>(to + d) = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
 }  // namespace foci::cuda

@@ -19,6 +19,7 @@ endif()
 if(FOCI_CUDA)  # over the emulator it would take minutes
   foci_cuda_test(cuda/every_pass_test.cpp)
 endif()
+foci_cuda_test(cuda/chunked_mma_test.cpp)
 foci_cuda_test(cuda/decode_test.cpp)
 foci_cuda_test(cuda/diagonal_mma_test.cpp)
 foci_cuda_test(cuda/golden_test.cpp)
