@@ -283,7 +283,7 @@ void ChunkedPass::forward(const Folded& folded, const Rows& to, Stream stream) {
   using namespace chunks;
   Call call = call_;
   call.folded = folded, call.rows = to;
-  if (chunked_mma_serves(call)) return chunked_mma_forward(call, stream);
+  if (chunked_mma_serves_rows(call)) return chunked_mma_forward(call, stream);
   prepare(folded, stream);
   if (to.by) call.by = to.by;
   const Shape& shape = call.shape;

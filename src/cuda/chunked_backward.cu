@@ -4,6 +4,7 @@
 //   dq'_i = S_i g_i        dk_j = T_j v_j        dv_j = T_j' k_j        T_j = sum_i>=j q'_i g_i'
 // and through phi for linear, whose divisor adds -delta_i / sum_i to every g_i . v_j.
 #include "cuda/chunk_pairs.cuh"
+#include "cuda/chunked_mma.cuh"
 
 namespace foci::cuda {
 
@@ -591,10 +592,10 @@ void run_keys(const Call& call, int most, Stream stream) {
 
 void ChunkedPass::backward(const Folded& folded, const Field& d_o, const Sinks& to, Stream stream) {
   using namespace chunks;
-  prepare(folded, stream);
   Call call = call_;
-  call.d_o = d_o;
-  call.sinks = to;
+  call.folded = folded, call.d_o = d_o, call.sinks = to;
+  if (chunked_mma_serves_gradients(call)) return chunked_mma_backward(call, stream);
+  prepare(folded, stream);
   const Shape& shape = call.shape;
   (shape.D <= side       ? run_rows<1>
    : shape.D <= 2 * side ? run_rows<2>
