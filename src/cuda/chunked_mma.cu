@@ -8,6 +8,7 @@
 #include "cuda/chunked_mma.cuh"
 
 #include "cuda/chunk.cuh"
+#include "cuda/memory.cuh"
 #include "cuda/softmax_tiles.cuh"
 #include "cuda/two_parts.cuh"
 
@@ -290,19 +291,6 @@ void run_strand(const char* name, const Call& call, const Field& x, const Field&
                      : launch_strand<128, back>(name, call, of, stream);
 }
 
-/// Whether a block fits into the shared memory of the current GPU.
-bool fits(std::size_t bytes) {
-#ifdef FOCI_EMULATED
-  return bytes > 0;
-#else
-  int device = 0, most = 0;
-  expect_success(cudaGetDevice(&device), "asking for the current device");
-  expect_success(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                 "asking for its shared memory");
-  return std::size_t(most) >= bytes;
-#endif
-}
-
 bool in_bf16(const Field& field) { return field.dtype == DType::bf16 && in_pieces(field); }
 
 /// What both ways ask.
@@ -315,7 +303,7 @@ bool serves_shape(const Call& call) {
   if (from.m.data || from.key_bias.data || from.key_mask.data || from.row_bias.data) return false;
   if (std::int64_t(shape.sequences) * shape.H < fewest_heads) return false;
   if (!in_bf16(from.q) || !in_bf16(from.k) || !in_bf16(from.v)) return false;
-  return fits(shape.D == 64 ? Fading<64, false>::bytes : Fading<128, false>::bytes);
+  return block_memory() >= (shape.D == 64 ? Fading<64, false>::bytes : Fading<128, false>::bytes);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // that weights are the left side of dv += p' d_o and dk += ds' q, and dkey_bias is a sum of rows; a
 // tile's ds in shared memory is that of all keys, so that its dq is done with at once. Sums over
 // keys join warps: those of weights, which what lse was rounded by comes off, and delta.
+#include "cuda/memory.cuh"
 #include "cuda/softmax_mma_backward.cuh"
 #include "cuda/softmax_short_block.cuh"
 
@@ -486,26 +487,13 @@ void choose_short(const ShortBackwardArgs& args, Stream stream) {
   }
 }
 
-/// Whether a block fits into the shared memory of the current GPU.
-bool fits(const ShortRoom& room) {
-#ifdef FOCI_EMULATED
-  return room.bytes > 0;
-#else
-  int device = 0, most = 0;
-  expect_success(cudaGetDevice(&device), "asking for the current device");
-  expect_success(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                 "asking for its shared memory");
-  return std::size_t(most) >= room.bytes;
-#endif
-}
-
 }  // namespace
 
 bool softmax_short_serves(const Shape& shape, const Folded& folded, const Saved& saved,
                           const TokenMean* mean) {
   return saved.lse.data && short_shape(shape, folded, mean) &&
          softmax_mma_serves(shape, folded, saved.d_o) &&
-         fits(ShortRoom(shape, folded.m.data != nullptr));
+         ShortRoom(shape, folded.m.data != nullptr).bytes <= block_memory();
 }
 
 void softmax_short_backward(const Shape& shape, const Folded& folded, const Saved& saved,
