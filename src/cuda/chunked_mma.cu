@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// decay with content over bf16, both ways. A block has a head and goes along it in chunks of 64
-// tokens; its warps have 16 rows each of the state S = sum_j r^(last - j) k_j v_j', in float. A
-// chunk's rows meet its own keys as weights and all earlier ones through S, which is shown to all
-// warps in two 16-bit numbers: one would show where what keys have in common cancels in a score.
-// Values that fade on their way into S are rounded once, which is as if weights were. On the way
-// back the same goes along heads three times, for dk and dv from their ends.
+// decay with content and causal identity over bf16, both ways. A block has a head and goes along it
+// in chunks of 64 tokens; its warps have 16 rows each of the state S = sum_j r^(last - j) k_j v_j',
+// in float. A chunk's rows meet its own keys as weights and all earlier ones through S, which is
+// shown to all warps in two 16-bit numbers: one would show where what keys have in common cancels
+// in a score. Values that fade on their way into S are rounded once, which is as if weights were.
+// On the way back the same goes along heads three times, for dk and dv from their ends.
 #include "cuda/chunked_mma.cuh"
 
 #include "cuda/chunk.cuh"
@@ -81,13 +81,14 @@ FOCI_DEVICE void bring_chunk(const Strand& of, int c) {
   commit_copies();
 }
 
-/// By what queries of a chunk multiply: c over the sum of rate^0 .. rate^t.
+/// By what queries of a chunk multiply: c over their divisor.
 template <class F>
 FOCI_DEVICE void find_shares(const Call& call, const Strand& of, int c) {
   const int r = int(threadIdx.x);
   if (r >= side) return;
-  const double divisor = powers_sum(call, Head<F::back>(of.shape).first(c) + r + 1);
-  floats_at(F::shares_at)[r] = float(double(of.scale) / divisor);
+  const int seen = Head<F::back>(of.shape).first(c) + r + 1;
+  const double by = call.divisor == Divisor::nothing ? 1 : powers_sum(call, seen);
+  floats_at(F::shares_at)[r] = float(double(of.scale) / by);
 }
 
 /// The chunk's weights, rounded, into shared memory.
@@ -297,7 +298,8 @@ bool in_bf16(const Field& field) { return field.dtype == DType::bf16 && in_piece
 bool serves_shape(const Call& call) {
   const Shape& shape = call.shape;
   const Folded& from = call.folded;
-  if (call.divisor != Divisor::powers || !call.content || from.scales) return false;
+  if (call.map != Map::none || call.divisor == Divisor::sum || !call.content || from.scales)
+    return false;
   if (shape.D != shape.E || (shape.D != 64 && shape.D != 128)) return false;
   if (shape.q_offsets || shape.N != shape.M || !shape.causal) return false;
   if (from.m.data || from.key_bias.data || from.key_mask.data || from.row_bias.data) return false;

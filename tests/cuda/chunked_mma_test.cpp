@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// decay with content on tensor cores against ref by the tolerance rule: chunks that end anywhere,
-// rates from next to nothing to 1, groups, keys that have much in common, and what it leaves to
-// others.
+// decay with content and causal identity on tensor cores against ref by the tolerance rule: chunks
+// that end anywhere, rates from next to nothing to 1, groups, keys that have much in common, and
+// what it leaves to others.
 #include "cuda/train_step.hpp"
 
 namespace foci {
@@ -25,6 +25,9 @@ TEST(CudaChunkedMma, follows_ref) {
     expect_rule(of_length(140, 64, 2), DType::bf16, fading(rate), 1,
                 "rate " + std::to_string(rate));
   expect_rule(of_length(130, 128), DType::bf16, fading(0.9), 1, "wide");
+  for (const Rescale rescale : {Rescale::length, Rescale::none})
+    expect_rule(of_length(150, 64), DType::bf16,
+                {.weighting = Identity{.rescale = rescale}, .causal = true}, 1, "identity");
   expect_rule(of_length(100, 64), DType::bf16, fading(0.9), 30, "large");
 }
 
