@@ -7,6 +7,7 @@
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 
+#include <foci/error.hpp>
 #include <foci/executor.hpp>
 #include <foci/generate.hpp>
 
