@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # bench/gpu.sh STAGE...: where an NVIDIA GPU is at hand for minutes. Stages, in order:
 #   build     the command, the tests of the CUDA backend and, where torch is, the Python package;
-#             KERNELS=FILE.tar.xz: object files of src/cuda, compiled elsewhere (`make kernels`)
+#             PACK=FILE.tar.xz: kernels and tests that bench/gpu_pack.sh built elsewhere
 #   torch     the rest of the command, of training and measuring; NCCL's test for one rank
 #   tests     those tests, case by case, several at a time; ONLY_TESTS=REGEX for some
-#   sanitize  compute-sanitizer's memcheck, racecheck and initcheck over every pass once; of a build
-#             with -DFOCI_WATCHED=ON where WATCHED names its folder: else the last two misread
-#             Hopper's passes
+#   sanitize  compute-sanitizer's memcheck, racecheck and initcheck over every pass once; with a
+#             PACK the last two over kernels built with -DFOCI_WATCHED=ON: they misread the others
 #   python    the tests of the package that look at CUDA tensors
 #   counters  bench/counters.py: what Nsight Compute says of the kernels
 #   bench     bench/gpu.py: every speed line beside its peers; ONLY=REGEX for some
@@ -23,19 +22,30 @@ mkdir -p "$out"
 export PYTHONUNBUFFERED=1 PYTHONPATH=$build/python out build limit
 export FOCI_SOURCE_DIR=$PWD FOCI_BINARY_DIR=$build
 
+pack=$build/pack
+tests=$build/tests
+[ -n "${PACK:-}" ] && tests=$pack/tests
+export tests
 gpu_tests() {
-  ninja -C "$build" -t targets all | sed -n 's/^\(cuda_[a-z_]*_test\): .*/\1/p' | sort -u
+  if [ -n "${PACK:-}" ]; then
+    ls "$tests"
+  else
+    ninja -C "$build" -t targets all | sed -n 's/^\(cuda_[a-z_]*_test\): .*/\1/p' | sort -u
+  fi
 }
+
+# What was built elsewhere, once.
+if [ -n "${PACK:-}" ] && [ ! -d "$pack" ]; then
+  mkdir -p "$pack" && tar xJf "$PACK" -C "$pack" || exit 1
+  source=$(cat "$pack/source")
+  [ -e "$source" ] || { mkdir -p "$(dirname "$source")" && ln -s "$PWD" "$source"; }
+fi
 
 stage_build() {
   local options=(-DCMAKE_BUILD_TYPE=Release -DFOCI_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90a-real
     -DFOCI_ISAS=avx2) targets=(foci_command) torch
   torch=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)' 2>/dev/null)
-  if [ -n "${KERNELS:-}" ]; then
-    mkdir -p "$build/kernels"
-    tar -xJf "$KERNELS" -C "$build/kernels" || return 1
-    options+=("-DFOCI_KERNELS=$build/kernels")
-  fi
+  [ -n "${PACK:-}" ] && options+=("-DFOCI_KERNELS=$pack/kernels")
   [ -n "${COMMIT:-}" ] && options+=("-DFOCI_COMMIT=$COMMIT")
   [ -n "$torch" ] && options+=("-DCMAKE_PREFIX_PATH=$torch") && targets+=(python_package)
   if ! TORCH_CUDA_ARCH_LIST=9.0a cmake -S . -B "$build" -G Ninja "${options[@]}" \
@@ -43,8 +53,9 @@ stage_build() {
     tail -n 30 "$out/build.log"
     return 1
   fi
-  # shellcheck disable=SC2046  # one word per test
-  if ! cmake --build "$build" -j "$jobs" --target "${targets[@]}" $(gpu_tests) -- -k 0 \
+  # shellcheck disable=SC2207  # one word per test
+  [ -z "${PACK:-}" ] && targets+=($(gpu_tests))
+  if ! cmake --build "$build" -j "$jobs" --target "${targets[@]}" -- -k 0 \
     >>"$out/build.log" 2>&1; then
     grep -E -A 6 'error|FAILED' "$out/build.log" | head -n 40
     return 1
@@ -63,7 +74,7 @@ stage_torch() {
 
 one_case() { # TEST CASE: its exit status, seconds and name; its words where it fails
   local begin=$SECONDS log=$out/case.$1.${2//\//-} code
-  timeout "$limit" "$build/tests/$1" --gtest_filter="$2" >"$log" 2>&1
+  timeout "$limit" "$tests/$1" --gtest_filter="$2" >"$log" 2>&1
   code=$?
   echo "$code $((SECONDS - begin)) $1 $2"
   [ $code = 0 ] || grep -vE '^\[|^Note|^$|Running main' "$log" | head -n 8 | cut -c 1-200
@@ -74,7 +85,7 @@ export -f one_case
 stage_tests() {
   local name
   for name in $(gpu_tests); do
-    "$build/tests/$name" --gtest_list_tests |
+    "$tests/$name" --gtest_list_tests |
       awk -v name="$name" '/^[^ ]/ {suite = $1} /^ / {print name, suite $1}'
   done | grep -E "${ONLY_TESTS:-.}" |
     xargs -P "$jobs" -L 1 bash -c 'one_case "$0" "$1"' >"$out/tests.txt"
@@ -90,8 +101,10 @@ stage_tests() {
 stage_sanitize() {
   local tool log pids=() tools=(memcheck racecheck initcheck) code=0
   for tool in "${tools[@]}"; do
-    timeout "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "${WATCHED:-$build}/tests/cuda_every_pass_test" >"$out/$tool.log" 2>&1 &
+    local folder=$pack/watched
+    [ "$tool" = memcheck ] && folder=$pack
+    LD_LIBRARY_PATH=$folder:${LD_LIBRARY_PATH:-} timeout "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      "$tests/cuda_every_pass_test" >"$out/$tool.log" 2>&1 &
     pids+=($!)
   done
   for tool in "${!tools[@]}"; do
