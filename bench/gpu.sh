@@ -103,7 +103,8 @@ stage_sanitize() {
   for tool in "${tools[@]}"; do
     local folder=$pack/watched
     [ "$tool" = memcheck ] && folder=$pack
-    LD_LIBRARY_PATH=$folder:${LD_LIBRARY_PATH:-} timeout "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+    LD_LIBRARY_PATH=$folder:${LD_LIBRARY_PATH:-} timeout "$limit" \
+      compute-sanitizer --tool "$tool" --error-exitcode 9 \
       "$tests/cuda_every_pass_test" >"$out/$tool.log" 2>&1 &
     pids+=($!)
   done
