@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# bench/gpu_pack.sh [TO]: what bench/gpu.sh need not build where a GPU is at hand for minutes. Builds
-# kernels and tests of the CUDA backend here (in BUILD, else build-pack) and packs them into TO (else
-# gpu-pack.tar.xz): object files of src/cuda, the tests, linked to one library, and that library once
-# more with kernels that compute-sanitizer can follow. COMMIT names the state.
+# bench/gpu_pack.sh [TO]: what bench/gpu.sh need not build where a GPU is at hand for minutes.
+# Builds kernels and tests of the CUDA backend here (in BUILD, else build-pack) and packs into TO
+# (else gpu-pack.tar.xz) object files of src/cuda, the tests, linked to one library, and that
+# library once more with kernels that compute-sanitizer can follow. COMMIT names the state.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 to=$(realpath -m "${1:-gpu-pack.tar.xz}")
