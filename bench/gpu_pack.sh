@@ -27,7 +27,8 @@ share() {
   g++ -shared -o "$1" -Wl,--whole-archive "$2" -Wl,--no-whole-archive lib/libfoci_fmt.a \
     "$cudart" -ldl -lrt -lpthread
 }
-cudart=$(ninja -t commands "${tests[0]}" | tail -n 1 | grep -o '[^ ]*libcudart_static.a' | head -n 1)
+cudart=$(ninja -t commands "${tests[0]}" | tail -n 1 | grep -o '[^ ]*libcudart_static.a' |
+  head -n 1)
 share "$room/libinside.so" lib/libfoci_inside.a
 cp lib/libfoci_inside.a watched.a
 for kernel in softmax_wgmma softmax_wgmma_backward; do
