@@ -75,13 +75,7 @@ TEST(CudaChunkedMma, keeps_the_digits_of_keys_that_have_much_in_common) {
   }
   three.ours.put("q", Tensor::copy(q.view(), DType::bf16));
   three.ours.put("k", Tensor::copy(k.view(), DType::bf16));
-  for (const char* name : {"q", "k", "v", "v_prev", "d_o"}) three.share(name);
-  Options how = fading(0.98);
-  how.backend = Backend::cuda;
-  train(three.ours, how, true);
-  how.backend = Backend::ref;
-  train(three.naive, how, true);
-  train(three.exact, how, true);
+  train(three, fading(0.98), true);
   rule.add(three.ours, three.naive, three.exact);
   rule.expect("much in common");
 }

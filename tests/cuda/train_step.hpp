@@ -30,6 +30,17 @@ inline void train(Made& made, Options how, bool deterministic) {
   attend_backward(back, from, to, how, call);
 }
 
+/// By the CUDA backend, and the others over what it got.
+inline void train(Three& three, Options how, bool deterministic) {
+  for (const char* name : {"q", "k", "v", "v_prev", "d_o", "key_mask", "key_bias"})
+    three.share(name);
+  how.backend = Backend::cuda;
+  train(three.ours, how, deterministic);
+  how.backend = Backend::ref;
+  train(three.naive, how, true);
+  train(three.exact, how, true);
+}
+
 /// Biases, if there are some, are all near `bias`.
 inline void expect_rule(const Case& c, DType dtype, Options how, double size,
                         const std::string& what, float bias = 0) {
@@ -43,13 +54,7 @@ inline void expect_rule(const Case& c, DType dtype, Options how, double size,
       for (std::int64_t i = 0; i < near.view().count(); ++i) near.data<float>()[i] += bias;
       three.ours.put("key_bias", std::move(near));
     }
-    for (const char* name : {"q", "k", "v", "v_prev", "d_o", "key_mask", "key_bias"})
-      three.share(name);
-    how.backend = Backend::cuda;
-    train(three.ours, how, deterministic);
-    how.backend = Backend::ref;
-    train(three.naive, how, true);
-    train(three.exact, how, true);
+    train(three, how, deterministic);
     rule.add(three.ours, three.naive, three.exact);
   }
   rule.expect(what + " " + std::string(name_of(dtype)) + " size " + std::to_string(size));
