@@ -42,7 +42,10 @@ LINES = [
     ("dot", LONG, {}), ("dot", WIDE, {}),
     ("layer-change", (16, 16, 1024, 64), {"metric": "layer-change"}),
     ("layer-change", LONG, {"metric": "layer-change"}),
+    ("layer-change", WIDE, {"metric": "layer-change"}),
     ("layer-change", (256, 3, 197, 64), {"metric": "layer-change"}),
+    ("layer-change along the prefix", (96, 8, 256, 16),
+     {"metric": "layer-change", "is_causal": True}),
     ("key-covariance", LONG, {"metric": "key-covariance", "prior": 64.0}),
     ("key-covariance", WIDE, {"metric": "key-covariance", "prior": 128.0}),
     ("key-covariance along the prefix", LONG, {"metric": "key-covariance", "is_causal": True}),
@@ -52,7 +55,7 @@ LINES = [
 
 
 def lines_of(only):
-    return [line for line in LINES if re.search(only, line[0])]
+    return [line for line in LINES if re.search(only, f"{line[0]} {line[1]}")]
 
 
 def run_inside(only):
@@ -110,16 +113,27 @@ def parts_of(rows):
     return parts
 
 
-def parse(text, only):
+def parse(text, only, commit):
     parts, found = parts_of(rows_of(text)), []
     for index, (name, shape, _) in enumerate(lines_of(only)):
         for half, word in enumerate(("forward", "backward")):
             at = 3 * index + half  # the third mark ends the line
             kernels = parts[at] if at < len(parts) else []
-            found.append({"name": name, "shape": list(shape), "pass": word,
+            found.append({"name": name, "shape": list(shape), "pass": word, "commit": commit,
                           "us": sum(kernel.get("us", 0) for kernel in kernels),
                           "kernels": kernels})
     return found
+
+
+def kept(path, result):
+    """Lines of earlier runs that this one did not measure again."""
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        before = json.load(file)
+    again = {(line["name"], tuple(line["shape"])) for line in result["lines"]}
+    return [{"commit": before["commit"], **line} for line in before["lines"]
+            if (line["name"], tuple(line["shape"])) not in again]
 
 
 def main():
@@ -127,7 +141,8 @@ def main():
     parser.add_argument("--results", default="bench/results")
     parser.add_argument("--machine", default="h200")
     parser.add_argument("--commit", help="default: git describe")
-    parser.add_argument("--only", default="", help="lines whose name holds this regex")
+    parser.add_argument("--only", default="",
+                        help="lines whose name and shape hold this regex; others are kept")
     parser.add_argument("--inside", action="store_true", help="what runs under ncu")
     options = parser.parse_args()
     if options.inside:
@@ -151,8 +166,9 @@ def main():
               "ncu": version.strip().splitlines()[-1].split(" ")[1],
               "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
               "counters": COUNTERS,
-              "lines": parse(ran.stdout, options.only)}
+              "lines": parse(ran.stdout, options.only, commit)}
     path = os.path.join(folder, "counters.json")
+    result["lines"] = kept(path, result) + result["lines"]
     with open(path, "w") as file:
         json.dump(result, file, indent=1)
         file.write("\n")

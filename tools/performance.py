@@ -171,12 +171,14 @@ def counters_page_of(result, notes):
             "| | B, H, N, D | pass | kernel | time | tensor | exp | FMA | issue | L1 | L2 | DRAM |",
             "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
     for line in result["lines"]:
+        commit = line.get("commit", result["commit"])
+        name = line["name"] + ("" if commit == result["commit"] else f" (`{commit}`)")
         for kernel in sorted(line["kernels"], key=lambda x: -x.get("us", 0)):
             if kernel.get("us", 0) < line["us"] / 10:
                 continue
             shares = " | ".join(f"{kernel[name]:.0f}" if name in kernel else "–" for name in
                                 ("tensor", "exp", "fma", "issue", "l1", "l2", "dram"))
-            text.append(f"| {line['name']} | {', '.join(map(str, line['shape']))} | {line['pass']} "
+            text.append(f"| {name} | {', '.join(map(str, line['shape']))} | {line['pass']} "
                         f"| {kernel['name']} | {seconds(kernel['us'] / 1e6)} | {shares} |")
     why = why_not(notes, result["machine"], "counters")
     return "\n".join(text + (["", why] if why else []))

@@ -2,8 +2,9 @@
 // Softmax over short sequences, backward: a block has a key head whole, a warp 16 of its keys, and
 // walks over the queries, 32 at a time, of every head that shares it. Scores lie key by query, so
 // that weights are the left side of dv += p' d_o and dk += ds' q, and dkey_bias is a sum of rows; a
-// tile's ds in shared memory is that of all keys, so that its dq is done with at once. Sums over
-// keys join warps: those of weights, which what lse was rounded by comes off, and delta.
+// tile's ds in shared memory is that of all keys, so that its dq is done with at once. delta is
+// o . d_o; where rounding would show, it is a sum over keys that joins warps, as is that of
+// weights, which what lse was rounded by comes off.
 #include "cuda/memory.cuh"
 #include "cuda/softmax_mma_backward.cuh"
 #include "cuda/softmax_short_block.cuh"
@@ -20,7 +21,7 @@ constexpr float most_weight = 1e18f;  // what rounding of a large lse may leave:
 
 /// Where things lie in shared memory.
 struct ShortRoom {
-  Address k, v, q, rest, d_o, ds, ds_step, lse, partial, facts, m, bytes;
+  Address k, v, q, rest, d_o, ds, ds_step, lse, delta, partial, facts, m, bytes;
 
   ShortRoom(const Shape& shape, bool folds) {
     const auto rows = [](int count, int step) {
@@ -30,7 +31,8 @@ struct ShortRoom {
     k = 0, v = keys, q = 2 * keys, d_o = q + queries, rest = d_o + queries;
     ds = rest + (folds ? queries : 0), ds_step = keys / short_line * short_queries * 2;
     lse = ds + 2 * ds_step;  // as floats, of all queries
-    partial = lse + queries / short_line * 4;
+    delta = lse + queries / short_line * 4;
+    partial = delta + queries / short_line * 4;
     facts = partial + 2 * (keys / short_line / 16) * partial_pitch * 4;
     m = facts + 2 * short_queries * 4;
     bytes = m + short_width * 4;
@@ -44,6 +46,7 @@ struct ShortBackwardArgs {
   Sinks to;
   ShortMetric metric;
   ShortRoom room;
+  int plain;  // gradients have the type of q and v, neighbours side by side in whole words
 };
 
 template <DType type_, bool biased_, bool folds_>
@@ -58,16 +61,33 @@ using ShortSums = float[short_width / 8][4];      // of 16 rows
 
 FOCI_DEVICE float* floats_at(Address at) { return reinterpret_cast<float*>(shared_memory() + at); }
 
+/// Pairs of neighbours of a gradient from a token and an even column on.
+template <DType type>
+struct PairsOf {
+  const Field& to;
+  const int plain;
+  const std::int64_t from;
+
+  FOCI_DEVICE PairsOf(const Field& all, int is_plain, int b, int head, int token, int column)
+      : to(all), plain(is_plain), from(all.offset(b, head, token, column)) {}
+  /// So many rows and columns on.
+  FOCI_DEVICE void store(int rows, int columns, float x, float y) const {
+    if (plain) {
+      auto* line = static_cast<std::uint16_t*>(to.data) + from + rows * to.strides[2];
+      *reinterpret_cast<unsigned*>(line + columns) = pack<type>(x, y);
+    } else {
+      store_pair(to, from + rows * to.strides[2] + columns * to.strides[3], x, y);
+    }
+  }
+};
+
 /// A block's key head.
 struct ShortHead {
   Place at;
   int s, g;
 
-  FOCI_DEVICE explicit ShortHead(const Shape& shape) {
-    const int block = block_index();
-    g = block % shape.G, s = block / shape.G;
-    at = shape.place(s);
-  }
+  FOCI_DEVICE explicit ShortHead(const Shape& shape)
+      : at(shape.place(int(blockIdx.x))), s(int(blockIdx.x)), g(int(blockIdx.y)) {}
 };
 
 /// s += x y' over all columns: x (16 keys), y (32 queries)
@@ -192,7 +212,16 @@ FOCI_DEVICE void join_partial(float* facts, const float* partial) {
   facts[short_queries + query] = delta * share;
 }
 
-/// Weights add up to 1, and da becomes ds = p (da - delta); dbias gets its sums.
+/// da becomes ds = p (da - delta), where lse made weights add up to 1 as it is.
+FOCI_DEVICE void pull(const ShortScores& p, ShortScores& da, const float* delta) {
+  FOCI_UNROLL
+  for (int n = 0; n < short_queries / 8; ++n) {
+    const float2 off = *reinterpret_cast<const float2*>(delta + 8 * n + 2 * (lane() % 4));
+    FOCI_UNROLL
+    for (int i = 0; i < 4; ++i) da[n][i] = p[n][i] * (da[n][i] - (i % 2 ? off.y : off.x));
+  }
+}
+/// The same where weights are to add up to 1; dbias gets its sums.
 FOCI_DEVICE void pull(ShortScores& p, ShortScores& da, const float* facts, float (&dbias)[2]) {
   FOCI_UNROLL
   for (int n = 0; n < short_queries / 8; ++n) {
@@ -244,14 +273,18 @@ FOCI_DEVICE void write_dq(const ShortBackwardArgs& args, int h, int first, int u
   }
   const float* m = floats_at(args.room.m);
   const float scale = args.folded.scale;
+  const PairsOf<B::type> to(args.to.dq, args.plain, head.at.b, h, head.at.q0 + row + lane() / 4,
+                            column);
   FOCI_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const int half = i % 2, n = i / 2, at = row + 8 * half + lane() / 4, d = column + 8 * n;
-    if (at >= head.at.N) continue;
+  for (int n = 0; n < 2; ++n) {
     const bool by_m = B::folds && args.to.dq_of_q;
-    const float x = by_m ? scale * m[d] : scale, y = by_m ? scale * m[d + 1] : scale;
-    store_pair(args.to.dq, args.to.dq.offset(head.at.b, h, head.at.q0 + at, d), x * dq[n][2 * half],
-               y * dq[n][2 * half + 1]);
+    const float x = by_m ? scale * m[column + 8 * n] : scale;
+    const float y = by_m ? scale * m[column + 8 * n + 1] : scale;
+    FOCI_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      if (row + 8 * half + lane() / 4 < head.at.N)
+        to.store(8 * half, 8 * n, x * dq[n][2 * half], y * dq[n][2 * half + 1]);
+    }
   }
 }
 
@@ -282,6 +315,14 @@ struct ShortKeys {
 FOCI_DEVICE bool shows_rounding(const Shape& shape, const float* lse) {
   return shape.M <= short_two_parts || __any_sync(~0u, is_loud(lse[lane()]));
 }
+/// Whether sums over keys join warps for the tile: a bias's gradient shows every bit of delta, and
+/// so do loud queries' of a metric; a large lse was rounded.
+template <class B>
+FOCI_DEVICE bool joins(const ShortBackwardArgs& args, const float* lse) {
+  if (B::biased || !args.saved.o) return true;
+  if (B::folds) return shows_rounding(args.shape, lse);
+  return __any_sync(~0u, is_far(lse[lane()]));
+}
 
 /// A tile of queries: all that follows from it but its dq, and dq of the tile before.
 template <class B>
@@ -301,11 +342,16 @@ FOCI_DEVICE void meet(ShortKeys& sums, const ShortBackwardArgs& args, int h, int
   weigh<B::biased>(p, lse, sums.bias, args.folded.scale * log2_e);
   if (args.shape.causal || mine * 16 + 16 > args.shape.M)
     hide(p, args.shape, mine * 16 + lane() / 4, tile * short_queries + 2 * (lane() % 4));
-  write_partial(floats_at(room.partial), p, da);
-  __syncthreads();
-  join_partial(floats_at(room.facts), floats_at(room.partial));
-  __syncthreads();
-  pull(p, da, floats_at(room.facts), sums.dbias);
+  if (joins<B>(args, lse)) {
+    write_partial(floats_at(room.partial), p, da);
+    __syncthreads();
+    join_partial(floats_at(room.facts), floats_at(room.partial));
+    __syncthreads();
+    pull(p, da, floats_at(room.facts), sums.dbias);
+  } else {
+    __syncthreads();  // the last tile's ds is there
+    pull(p, da, floats_at(room.delta) + tile * short_queries);
+  }
   put<B::type>(room.ds + tile % 2 * room.ds_step, da);
   add_outer<B::type>(sums.dv, p, memory + room.d_o + below + ShortRows::along());
   add_outer<B::type>(sums.dk, da, memory + room.q + below + ShortRows::along());
@@ -328,6 +374,40 @@ FOCI_DEVICE void fold_queries(const ShortRoom& room, int first, int last) {
     piece_at(room.rest, first + i / 8, piece) =
         make_uint4(rest_of_pair<B::type>(q.x, m[0]), rest_of_pair<B::type>(q.y, m[1]),
                    rest_of_pair<B::type>(q.z, m[2]), rest_of_pair<B::type>(q.w, m[3]));
+  }
+}
+
+/// delta of queries [first, last), whose d_o is in shared memory once wait() is over.
+template <class B, class Wait>
+FOCI_DEVICE void take_deltas(const ShortBackwardArgs& args, int h, int first, int last,
+                             const Wait& wait) {
+  if (B::biased || !args.saved.o) return wait();
+  constexpr int batch = 4;  // on their way
+  const ShortHead head(args.shape);
+  const Place& at = head.at;
+  const int thread = int(threadIdx.x), step = int(blockDim.x) / 8, piece = thread % 8;
+  const Lines o = Lines::of(args.saved.o, at.b, h, at.q0, at.N, short_width);
+  float* to = floats_at(args.room.delta);
+  for (int begin = first; begin < last; begin += batch * step) {
+    uint4 some[batch];
+    const auto row = [&](int n) { return begin + thread / 8 + n * step; };
+    FOCI_UNROLL
+    for (int n = 0; n < batch; ++n)
+      some[n] = *reinterpret_cast<const uint4*>(o.data + min(row(n), at.N - 1) * o.stride +
+                                                8 * piece);
+    if (begin == first) wait();
+    FOCI_UNROLL
+    for (int n = 0; n < batch; ++n) {
+      const bool there = row(n) < last;
+      float x[8], y[8], sum = 0;
+      unpack(x, some[n], B::type);
+      unpack(y, piece_at(args.room.d_o, there ? row(n) : first, piece), B::type);
+      FOCI_UNROLL
+      for (int w = 0; w < 8; ++w) sum = fmaf(x[w], y[w], sum);
+      FOCI_UNROLL
+      for (int lanes = 1; lanes < 8; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+      if (there && piece == 0) to[row(n)] = sum;
+    }
   }
 }
 
@@ -378,12 +458,13 @@ FOCI_DEVICE void walk(ShortKeys& sums, const ShortBackwardArgs& args, int h) {
   for (int tile = 0; tile < tiles; ++tile) {
     const int first = tile * short_queries;
     if (first == 0 || first == early_queries) {
-      first == 0 ? await_copies<1>() : await_copies<0>();
-      __syncthreads();
-      if constexpr (B::folds) {
-        fold_queries<B>(args.room, first, first == 0 ? early : all);
+      const int last = first == 0 ? early : all;
+      take_deltas<B>(args, h, first, last, [&] {
+        first == 0 ? await_copies<1>() : await_copies<0>();
         __syncthreads();
-      }
+      });
+      if constexpr (B::folds) fold_queries<B>(args.room, first, last);
+      __syncthreads();
     }
     meet<B>(sums, args, h, tile);
   }
@@ -392,16 +473,18 @@ FOCI_DEVICE void walk(ShortKeys& sums, const ShortBackwardArgs& args, int h) {
 }
 
 /// Two numbers of each row of the warp's.
-FOCI_DEVICE void write_sums(const Field& to, const ShortSums& sums, const ShortHead& head,
-                            float scale) {
+template <DType type>
+FOCI_DEVICE void write_sums(const Field& to, int plain, const ShortSums& sums,
+                            const ShortHead& head, float scale) {
   if (!to) return;
+  const int j = int(threadIdx.x) / warp * 16 + lane() / 4;
+  const PairsOf<type> pairs(to, plain, head.at.b, head.g, head.at.k0 + j, 2 * (lane() % 4));
   FOCI_UNROLL
-  for (int i = 0; i < short_width / 4; ++i) {
-    const int half = i % 2, n = i / 2;
-    const int j = int(threadIdx.x) / warp * 16 + 8 * half + lane() / 4;
-    if (j < head.at.M)
-      store_pair(to, to.offset(head.at.b, head.g, head.at.k0 + j, 8 * n + 2 * (lane() % 4)),
-                 scale * sums[n][2 * half], scale * sums[n][2 * half + 1]);
+  for (int half = 0; half < 2; ++half) {
+    if (j + 8 * half >= head.at.M) continue;
+    FOCI_UNROLL
+    for (int n = 0; n < short_width / 8; ++n)
+      pairs.store(8 * half, 8 * n, scale * sums[n][2 * half], scale * sums[n][2 * half + 1]);
   }
 }
 
@@ -435,7 +518,7 @@ FOCI_DEVICE void begin(const ShortBackwardArgs& args, int h, int early, int all)
 template <class B>
 __global__ void __launch_bounds__(most_threads, 1) softmax_short_back(ShortBackwardArgs args) {
   const Shape& shape = args.shape;
-  const int heads = shape.H / shape.G, first_head = block_index() % shape.G * heads;
+  const int heads = shape.H / shape.G, first_head = int(blockIdx.y) * heads;
   const int all = (shape.N + short_queries - 1) / short_queries * short_queries;
   const int early = min(early_queries, all);
   begin<B>(args, first_head, early, all);
@@ -463,8 +546,8 @@ __global__ void __launch_bounds__(most_threads, 1) softmax_short_back(ShortBackw
       write_dbias(sums, args, h);
   }
   const ShortHead head(shape);
-  write_sums(args.to.dk, sums.dk, head, args.folded.scale);
-  write_sums(args.to.dv, sums.dv, head, 1);
+  write_sums<B::type>(args.to.dk, args.plain, sums.dk, head, args.folded.scale);
+  write_sums<B::type>(args.to.dv, args.plain, sums.dv, head, 1);
 }
 
 template <class B>
@@ -472,7 +555,7 @@ void launch_short(const ShortBackwardArgs& args, Stream stream) {
   const Shape& shape = args.shape;
   const unsigned threads = unsigned(parts(shape.M, 16)) * warp;
   launch("softmax_short_back", softmax_short_back<B>,
-         {dim3(unsigned(shape.sequences) * unsigned(shape.G)), threads, args.room.bytes}, stream,
+         {dim3(unsigned(shape.sequences), unsigned(shape.G)), threads, args.room.bytes}, stream,
          args);
 }
 
@@ -498,7 +581,14 @@ bool softmax_short_serves(const Shape& shape, const Folded& folded, const Saved&
 
 void softmax_short_backward(const Shape& shape, const Folded& folded, const Saved& saved,
                             const Sinks& to, const TokenMean* mean, Stream stream) {
-  ShortBackwardArgs args{shape, folded, saved, to, {}, {shape, folded.m.data != nullptr}};
+  ShortBackwardArgs args{shape, folded, saved, to, {}, {shape, folded.m.data != nullptr}, 1};
+  for (const Field* field : {&to.dq, &to.dk, &to.dv}) {
+    if (!field->data) continue;
+    bool plain = field->dtype == folded.v.dtype && field->strides[3] == 1;
+    plain = plain && reinterpret_cast<std::uintptr_t>(field->data) % 4 == 0;
+    for (int axis = 0; axis < 3; ++axis) plain = plain && field->strides[axis] % 2 == 0;
+    args.plain = args.plain && plain;
+  }
   if (mean) args.metric = {*mean, 1};
   folded.v.dtype == DType::bf16 ? choose_short<DType::bf16>(args, stream)
                                 : choose_short<DType::f16>(args, stream);

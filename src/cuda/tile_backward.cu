@@ -281,9 +281,11 @@ __global__ void __launch_bounds__(16 * across, W == 64 ? 2 : 1) keys_kernel(Back
   for (int r = 0; r < T::each_row; ++r) sums.dbias[r] = 0;
   for (int c = 0; c < work.chunks(); ++c) {
     const Span span = span_of(work, at, s, c);
+    const int seen = span.first < span.last ? work.shape.reach(at, span.last - 1) : 0;
+    const auto known = [&](int row) { return j0 + row < seen && kept(row); };  // in this chunk
     __syncthreads();
     if (work.scored())
-      load_lines<T, T::rows>(room.k, work.k, key_offset(work, work.k.of, at, c, g, j0), kept);
+      load_lines<T, T::rows>(room.k, work.k, key_offset(work, work.k.of, at, c, g, j0), known);
     sums.dk.clear();
     for (int h = g * heads; h < (g + 1) * heads; ++h) {
       for (int row = int(threadIdx.x); row < T::rows; row += T::threads)

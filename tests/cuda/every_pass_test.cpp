@@ -33,6 +33,18 @@ TEST(CudaEveryPass, narrow_heads) {
   expect_rule(c, f32, {.metric = Jacobian{}, .metric_grad = MetricGrad::through}, 1, "jacobian");
 }
 
+TEST(CudaEveryPass, short_sequences) {
+  const Case c{"", 1, 2, 2, 90, 150, 64, 64, Masked::holes}, plain{"", 2, 2, 2, 197, 197, 64, 64};
+  expect_rule(plain, bf16, {}, 1, "dot");
+  expect_rule(plain, bf16, {.metric = LayerChange{}}, 1, "layer-change");
+  expect_rule(c, f16, {}, 1, "bias", 1);
+}
+
+TEST(CudaEveryPass, chunks) {
+  const Case c{"", 1, 16, 16, 130, 130, 64, 64};
+  expect_rule(c, bf16, {.weighting = Decay{.content = true}, .causal = true}, 1, "decay");
+}
+
 TEST(CudaEveryPass, full_metrics) {
   KeyCovariance how;
   how.prior = 64;
