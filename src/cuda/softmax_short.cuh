@@ -23,8 +23,8 @@ bool softmax_short_serves(const Shape& shape, const Folded& folded, const Rows& 
 void softmax_short_forward(const Shape& shape, const Folded& folded, const Rows& to,
                            const TokenMean* mean, Stream stream);
 
-/// Whether a Hopper's tensor maps and warpgroups can do what softmax_short_forward takes: 129 to 208
-/// keys, 65 to 208 queries.
+/// Whether a Hopper's tensor maps and warpgroups can do what softmax_short_forward takes: 129 to
+/// 208 keys, 65 to 208 queries.
 bool softmax_short_wgmma_serves(const Shape& shape, const Folded& folded, const TokenMean* mean);
 void softmax_short_wgmma_forward(const Shape& shape, const Folded& folded, const Rows& to,
                                  const TokenMean* mean, Stream stream);

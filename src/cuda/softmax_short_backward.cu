@@ -393,8 +393,8 @@ FOCI_DEVICE void take_deltas(const ShortBackwardArgs& args, int h, int first, in
     const auto row = [&](int n) { return begin + thread / 8 + n * step; };
     FOCI_UNROLL
     for (int n = 0; n < batch; ++n)
-      some[n] = *reinterpret_cast<const uint4*>(o.data + min(row(n), at.N - 1) * o.stride +
-                                                8 * piece);
+      some[n] =
+          *reinterpret_cast<const uint4*>(o.data + min(row(n), at.N - 1) * o.stride + 8 * piece);
     if (begin == first) wait();
     FOCI_UNROLL
     for (int n = 0; n < batch; ++n) {

@@ -11,9 +11,7 @@
 namespace foci::cuda {
 
 #ifdef FOCI_EMULATED
-bool softmax_short_wgmma_serves(const Shape&, const Folded&, const TokenMean*) {
-  return false;
-}
+bool softmax_short_wgmma_serves(const Shape&, const Folded&, const TokenMean*) { return false; }
 void softmax_short_wgmma_forward(const Shape&, const Folded&, const Rows&, const TokenMean*,
                                  Stream) {}
 #else
@@ -61,10 +59,10 @@ using cuda::multiply;
   ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84," \
   "%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103"
 #define FOCI_104(d) FOCI_64(d), FOCI_32(d, 64), FOCI_8(d, 96)
-FOCI_PRODUCTS(208, 104, FOCI_NAMES_104, FOCI_104(d), "%104", "%105", "%106", "%107", "%108",
-              "%109", "%110", bf16)
-FOCI_PRODUCTS(208, 104, FOCI_NAMES_104, FOCI_104(d), "%104", "%105", "%106", "%107", "%108",
-              "%109", "%110", f16)
+FOCI_PRODUCTS(208, 104, FOCI_NAMES_104, FOCI_104(d), "%104", "%105", "%106", "%107", "%108", "%109",
+              "%110", bf16)
+FOCI_PRODUCTS(208, 104, FOCI_NAMES_104, FOCI_104(d), "%104", "%105", "%106", "%107", "%108", "%109",
+              "%110", f16)
 
 /// Who waits for what, of one of two stages. Rounds of a block have them in turn.
 template <class W>
@@ -378,11 +376,11 @@ void launch_stay(ShortStayArgs args, Stream stream) {
 template <DType type>
 void choose_stay(const ShortStayArgs& args, Stream stream) {
   if (args.folded.key_bias.data || args.folded.key_mask.data) {
-    args.folded.m.data ? launch_stay<ShortStay<type, true, true>>(args, stream)
-                       : launch_stay<ShortStay<type, true, false>>(args, stream);
+    args.folded.m.data ? launch_stay<ShortStay<type, true, true> >(args, stream)
+                       : launch_stay<ShortStay<type, true, false> >(args, stream);
   } else {
-    args.folded.m.data ? launch_stay<ShortStay<type, false, true>>(args, stream)
-                       : launch_stay<ShortStay<type, false, false>>(args, stream);
+    args.folded.m.data ? launch_stay<ShortStay<type, false, true> >(args, stream)
+                       : launch_stay<ShortStay<type, false, false> >(args, stream);
   }
 }
 
