@@ -9,8 +9,10 @@
 #include <fmt/core.h>
 #include <malloc.h>
 #include <sched.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -25,6 +27,30 @@ constexpr double kibibyte = 1024;
 bool forget_peak() {
   std::ofstream file("/proc/self/clear_refs");
   return bool(file << "5" << std::flush);
+}
+
+[[noreturn]] void tell_gpu_machine(int to) {
+  try {
+    const std::string text = gpu_machine_text();
+    ::_exit(::write(to, text.data(), text.size()) == ssize_t(text.size()) ? 0 : 1);
+  } catch (const std::exception&) {
+    ::_exit(1);
+  }
+}
+
+/// Empty where there is no process to be had, or it failed.
+std::string told_gpu_machine() {
+  int ends[2];
+  if (::pipe(ends) != 0) return {};
+  const pid_t child = ::fork();
+  if (child == 0) tell_gpu_machine(ends[1]);
+  ::close(ends[1]);
+  std::string text(1024, ' ');
+  const ssize_t length = child < 0 ? 0 : ::read(ends[0], text.data(), text.size());
+  ::close(ends[0]);
+  if (child > 0) ::waitpid(child, nullptr, 0);
+  text.resize(length > 0 ? std::size_t(length) : 0);
+  return text;
 }
 
 }  // namespace
@@ -61,6 +87,11 @@ std::string machine_text() {
 std::string gpu_machine_text() {
   const std::vector<Device> gpus = has_cuda() ? devices() : std::vector<Device>();
   return gpus.empty() ? machine_text() : fmt::format("{}; {}", gpus[0].name, machine_text());
+}
+
+std::string gpu_machine_text_apart() {
+  static const std::string text = told_gpu_machine();
+  return text.empty() ? machine_text() : text;
 }
 
 std::string commit_text() { return FOCI_COMMIT; }

@@ -17,6 +17,9 @@ int cpu_cores();  ///< that this process may use
 std::string machine_text();
 /// The same behind the name of the GPU, where there is one: "NVIDIA H200; Intel ..., 16 cores".
 std::string gpu_machine_text();
+/// The same, asked in a process of its own, once: where CUDA was asked anything, a fork cannot use
+/// it.
+std::string gpu_machine_text_apart();
 /// What cmake was told, -DFOCI_COMMIT=NAME, or `git describe` when this was configured, "unknown"
 /// outside a checkout.
 std::string commit_text();

@@ -294,7 +294,7 @@ class Comparing {
                  {"budget_seconds", plan_.budget > 0 ? Json(plan_.budget) : Json()},
                  {"command", command_text(launched() + "compare", typed)},
                  {"commit", commit_text()},
-                 {"machine", verb_.common.cuda ? gpu_machine_text() : machine_text()},
+                 {"machine", verb_.common.cuda ? gpu_machine_text_apart() : machine_text()},
                  {"environment",
                   {{"foci", std::string(version())},
                    {"torch", TORCH_VERSION},

@@ -353,7 +353,7 @@ std::vector<Record> speed_records(const ComparePlan& plan, const CompareSite& si
               .model = mechanism,
               .data_sha256 = site.data_sha256,
               .commit = commit_text(),
-              .machine = site.cuda ? gpu_machine_text() : machine_text(),
+              .machine = site.cuda ? gpu_machine_text_apart() : machine_text(),
               .command = again_command(plan, site.out)};  // only a comparison times its turns
   const compare::Summary turns = compare::summary_of(speed.per_second);
   Record memory = rate;

@@ -69,7 +69,7 @@ TEST(Train, TakesAPresetThatFlagsOverrule) {
                                                     {"uea", "sequences"},
                                                     {"camvid", "segments"}};
   for (const auto& entry : fs::directory_iterator(FOCI_SOURCE_DIR "/presets")) {
-    if (entry.path().stem() == "compare") continue;  // a plan of foci compare
+    if (entry.path().stem().string().starts_with("compare")) continue;  // plans of foci compare
     const auto task = tasks.find(entry.path().stem().string());
     const Ran known = call({"train", task == tasks.end() ? "images" : task->second, "--preset",
                             entry.path().string(), "--data", "nowhere", "--run", run + "x"});
