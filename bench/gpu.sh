@@ -3,7 +3,8 @@
 # bench/gpu.sh STAGE...: where an NVIDIA GPU is at hand for minutes. Stages, in order:
 #   build     the command, the tests of the CUDA backend and, where torch is, the Python package;
 #             PACK=FILE.tar.xz: kernels and tests that bench/gpu_pack.sh built elsewhere
-#   torch     the rest of the command, of training and measuring; NCCL's test for one rank
+#   torch     the rest of the command, of training and measuring; the test of fused training steps,
+#             NCCL's for one rank
 #   tests     those tests, case by case, several at a time; ONLY_TESTS=REGEX for some
 #   sanitize  compute-sanitizer's memcheck, racecheck and initcheck over every pass once; with a
 #             PACK the last two over kernels built with -DFOCI_WATCHED=ON: they misread the others
@@ -63,11 +64,13 @@ stage_build() {
 }
 
 stage_torch() {
-  if ! nice cmake --build "$build" -j "$jobs" --target foci_torch_command -- -k 0 \
+  if ! nice cmake --build "$build" -j "$jobs" --target foci_torch_command nn_fused_test -- -k 0 \
     >"$out/torch.log" 2>&1; then
     grep -E -A 6 'error|FAILED' "$out/torch.log" | head -n 60
     return 1
   fi
+  timeout "$limit" "$build/tests/nn_fused_test" >"$out/fused.log" 2>&1 && echo "fused: passed" ||
+    { grep -vE '^\[ +(OK|RUN)' "$out/fused.log" | head -n 30 && return 1; }
   sh tests/dist/nccl_test.sh "$build/foci" >"$out/nccl.log" 2>&1 && echo "NCCL: one rank passed" ||
     { tail -n 12 "$out/nccl.log" && return 1; }
 }

@@ -61,6 +61,17 @@ struct Running {
   double momentum = 0.99;
 };
 
+/// Layers on a GPU under autocast to 16 bits go by passes of foci's own (foci/fused.hpp), numbers
+/// between products in f32. While one of these lives, what its thread calls takes torch's
+/// operators.
+class FOCI_API Unfused {
+ public:
+  Unfused();
+  ~Unfused();
+  Unfused(const Unfused&) = delete;
+  Unfused& operator=(const Unfused&) = delete;
+};
+
 struct AttentionOptions {
   std::int64_t dim = 0;       ///< size of a token
   std::int64_t heads = 1;     ///< query heads

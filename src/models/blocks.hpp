@@ -23,8 +23,9 @@ struct Passing {
   bool training = false;
 };
 
-/// x (B,N,dim) through the blocks, each given the values of the one below.
-at::Tensor through(std::vector<nn::Block>& blocks, at::Tensor x, const Passing& how);
+/// x (B,N,dim) through the blocks, each given the values of the one below, and normed at the end.
+at::Tensor through(std::vector<nn::Block>& blocks, const at::Tensor& x, const Passing& how,
+                   torch::nn::LayerNorm& norm);
 
 /// timm's: 0.02 wide, biases 0. It cuts at 2, which is a hundred times as far out.
 void start_like_timm(torch::nn::Module& module);

@@ -75,7 +75,7 @@ at::Tensor SegmenterImpl::masks(const at::Tensor& images) {
   const at::Tensor patches = encoder->tokens(images).slice(1, 1);  // (B,P,dim), no class token
   const std::int64_t B = patches.size(0), P = patches.size(1);
   at::Tensor x = at::cat({proj_dec(patches), cls_emb.expand({B, -1, -1})}, 1);
-  x = decoder_norm(through(blocks, x, {.training = is_training()}));
+  x = through(blocks, x, {.training = is_training()}, decoder_norm);
   const at::Tensor places = unit(x.slice(1, 0, P).matmul(proj_patch));
   const at::Tensor classes = unit(x.slice(1, P).matmul(proj_classes));
   const at::Tensor likeness = places.matmul(classes.transpose(1, 2));  // bf16 under autocast

@@ -131,11 +131,12 @@ at::Tensor SequenceImpl::forward(const at::Tensor& x, const at::Tensor& lengths)
     }
     if (cls_token.defined()) real = at::cat({at::ones({x.size(0), 1}, real.options()), real}, 1);
   }
-  y = norm(through(blocks, y,
-                   {.key_mask = real,
-                    .dropout = options_.dropout,
-                    .drop_path = options_.drop_path,
-                    .training = is_training()}));
+  y = through(blocks, y,
+              {.key_mask = real,
+               .dropout = options_.dropout,
+               .drop_path = options_.drop_path,
+               .training = is_training()},
+              norm);
   if (cls_token.defined()) return head(y.select(1, 0));
   if (!real.defined()) return head(y.mean(1));
   const at::Tensor sum = y.masked_fill(real.logical_not().unsqueeze(2), 0).sum(1);

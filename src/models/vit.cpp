@@ -3,6 +3,8 @@
 // one below.
 #include "models/blocks.hpp"
 
+#include "nn/fused.hpp"
+
 #include <foci/error.hpp>
 #include <foci/watch.hpp>
 
@@ -32,6 +34,49 @@ void check(const VitOptions& o) {
   }
 }
 
+/// How likely the branches of layer i are left out.
+double drop_of(const Passing& how, std::size_t i, std::size_t layers) {
+  return layers < 2 ? 0 : how.drop_path * double(i) / double(layers - 1);
+}
+
+/// 0 with probability p, else 1 / (1 - p).
+at::Tensor drawn(at::IntArrayRef shape, double p, const at::TensorOptions& options) {
+  return at::empty(shape, options).bernoulli_(1 - p).div_(1 - p);
+}
+
+/// A branch is added where the next norm reads the sum.
+at::Tensor fused_through(std::vector<nn::Block>& blocks, const at::Tensor& tokens,
+                         const Passing& how, torch::nn::LayerNormImpl& norm) {
+  const at::ScalarType narrow = nn::narrow_type(tokens);
+  at::Tensor x = tokens.to(at::kFloat), below;
+  nn::Branch branch;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    nn::BlockImpl& block = *blocks[i];
+    const double p = how.training ? drop_of(how, i, blocks.size()) : 0;
+    const auto scale = [&] {
+      return p == 0 ? at::Tensor() : drawn({x.size(0)}, p, x.options().requires_grad(false));
+    };
+    const nn::Normed first = nn::add_norm(x, branch, *block.norm1, narrow);
+    const auto attended = block.attn->forward(first.y, below, how.key_mask);
+    below = attended.v;
+    branch = {attended.y, scale()};
+    const nn::Normed second = nn::add_norm(first.x, branch, *block.norm2, narrow);
+    branch = {block.mlp(second.y), scale()};
+    x = second.x;
+  }
+  return nn::add_norm(x, branch, norm, at::kFloat).y;
+}
+
+/// (B,C,rows p,columns p) as the numbers of each patch, (B,rows columns,C p p), in 16 bits.
+at::Tensor patches_of(const at::Tensor& images, std::int64_t p) {
+  const auto size = [&](int axis) { return images.size(axis); };
+  return images.reshape({size(0), size(1), size(2) / p, p, size(3) / p, p})
+      .permute({0, 2, 4, 1, 3, 5})
+      .to(images.options().dtype(nn::narrow_type(images)), /*non_blocking=*/false, /*copy=*/false,
+          at::MemoryFormat::Contiguous)
+      .view({size(0), size(2) / p * (size(3) / p), size(1) * p * p});
+}
+
 }  // namespace
 
 void start_like_timm(torch::nn::Module& module) {
@@ -59,13 +104,16 @@ std::vector<nn::Block> add_blocks(torch::nn::Module& owner, const BlockSizes& si
   return blocks;
 }
 
-at::Tensor through(std::vector<nn::Block>& blocks, at::Tensor x, const Passing& how) {
-  at::Tensor below;  // the values of the layer below
+at::Tensor through(std::vector<nn::Block>& blocks, const at::Tensor& tokens, const Passing& how,
+                   torch::nn::LayerNorm& norm) {
   nn::Watch* watch = nn::Watch::current();
+  const bool drops_out = how.training && how.dropout > 0;
+  if (nn::fuses(tokens) && !watch && !drops_out) return fused_through(blocks, tokens, how, *norm);
+  at::Tensor x = tokens, below;  // below: the values of the layer below
   if (watch) watch->pass(x, how.key_mask);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     nn::BlockImpl& block = *blocks[i];
-    const double p = blocks.size() < 2 ? 0 : how.drop_path * double(i) / double(blocks.size() - 1);
+    const double p = drop_of(how, i, blocks.size());
     const auto add = [&](const at::Tensor& branch) {
       x = x + drop_path(at::dropout(branch, how.dropout, how.training), p, how.training);
     };
@@ -75,14 +123,14 @@ at::Tensor through(std::vector<nn::Block>& blocks, at::Tensor x, const Passing& 
     below = attended.v;
     if (watch) watch->pass(x, how.key_mask);
   }
-  return x;
+  return norm(x);
 }
 
 at::Tensor drop_path(const at::Tensor& branch, double p, bool training) {
   if (!training || p == 0) return branch;
   std::vector<std::int64_t> shape(std::size_t(branch.dim()), 1);
   shape[0] = branch.size(0);
-  return branch * at::empty(shape, branch.options()).bernoulli_(1 - p).div_(1 - p);
+  return branch * drawn(shape, p, branch.options());
 }
 
 VitImpl::VitImpl(const VitOptions& options) : options_(options) {
@@ -117,9 +165,11 @@ at::Tensor VitImpl::tokens(const at::Tensor& images) {
                                       to_string(std::span(images.sizes())), o.channels, o.image,
                                       o.image));
   }
-  at::Tensor x = proj(images).flatten(2).transpose(1, 2);  // (B,P,dim)
+  at::Tensor x = nn::fuses(images)  // (B,P,dim)
+                     ? nn::linear(patches_of(images, o.patch), proj->weight.flatten(1), proj->bias)
+                     : proj(images).flatten(2).transpose(1, 2);
   x = at::cat({cls_token.expand({x.size(0), -1, -1}), x}, 1) + pos_embed;
-  return norm(through(blocks, x, {.drop_path = o.drop_path, .training = is_training()}));
+  return through(blocks, x, {.drop_path = o.drop_path, .training = is_training()}, norm);
 }
 
 at::Tensor VitImpl::forward(const at::Tensor& images) {

@@ -3,10 +3,10 @@
 // metric remembers is in metric_state.cpp.
 #include "nn/attention.hpp"
 
+#include "nn/fused.hpp"
 #include "nn/views.hpp"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/tensor.h>
 #include <torch/serialize/input-archive.h>
 
@@ -72,11 +72,12 @@ AttentionImpl::Projected AttentionImpl::project(const at::Tensor& x, const at::T
   }
   const std::int64_t q_size = o.heads * o.head_dim, k_size = o.kv_heads * o.head_dim;
   // Split at once: going back its parts are joined, where slices would each be filled up and added.
-  const auto parts = qkv(x).split_with_sizes({q_size, k_size, k_size}, 2);  // (B,N,(H+2G)D)
+  const at::Tensor rows = linear(*qkv, x);
+  const auto parts = rows.split_with_sizes({q_size, k_size, k_size}, 2);
   const auto heads = [&](const at::Tensor& part) {
     return part.view({x.size(0), x.size(1), -1, o.head_dim}).transpose(1, 2);
   };
-  return {heads(parts[0]), heads(parts[1]), heads(parts[2]), v_prev, key_mask};
+  return {rows, heads(parts[0]), heads(parts[1]), heads(parts[2]), v_prev, key_mask};
 }
 
 AttentionImpl::Result AttentionImpl::forward(const at::Tensor& x, const at::Tensor& v_prev,
@@ -91,13 +92,18 @@ AttentionImpl::Result AttentionImpl::forward(const at::Tensor& x, const at::Tens
   if (!given && how_->compares) {  // without a gradient nothing is made, or added, for it
     below = how_->call.metric_grad == MetricGrad::through ? v_prev : v_prev.detach();
   }
+  const Rows rows{p.rows, below, key_mask, options_.heads, options_.kv_heads, options_.head_dim};
+  if (!given && !key_bias.defined() && attends_rows(rows, how_->call)) {
+    const AttendedRows done = attend_rows(rows, how_->call);
+    return {linear(*proj, done.o), done.v};
+  }
   const at::Tensor o = attend(p.q, p.k, p.v,
                               {.v_prev = below,
                                .key_mask = key_mask,
                                .key_bias = key_bias,
                                .metric = given ? metric.to(wide_type(p.q)) : metric},
                               given ? how_->given : how_->call);
-  return {proj(joined(o)), p.v};
+  return {linear(*proj, joined(o)), p.v};
 }
 
 AttentionImpl::Result AttentionImpl::step(const at::Tensor& x, Cache& cache,

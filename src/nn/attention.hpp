@@ -12,6 +12,7 @@
 namespace foci::nn {
 
 struct AttentionImpl::Projected {
+  at::Tensor rows;      ///< (B,N,(H+2G)D): all three, as the projection left them
   at::Tensor q;         ///< (B,H,N,D)
   at::Tensor k, v;      ///< (B,G,N,D)
   at::Tensor v_prev;    ///< as v, or undefined

@@ -2,6 +2,7 @@
 // The transformer block around a layer, and weights in files.
 #include <foci/nn.hpp>
 
+#include "nn/fused.hpp"
 #include "nn/views.hpp"
 
 #include <foci/error.hpp>
@@ -9,7 +10,6 @@
 #include <foci/watch.hpp>
 
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/gelu.h>
 
 #include <fmt/core.h>
 
@@ -64,7 +64,7 @@ MlpImpl::MlpImpl(std::int64_t dim, std::int64_t hidden) {
   fc2 = register_module("fc2", torch::nn::Linear(hidden, dim));
 }
 
-at::Tensor MlpImpl::forward(const at::Tensor& x) { return fc2(at::gelu(fc1(x))); }
+at::Tensor MlpImpl::forward(const at::Tensor& x) { return perceptron(*fc1, *fc2, x); }
 
 BlockImpl::BlockImpl(const BlockOptions& options) {
   const std::int64_t dim = options.attention.dim;

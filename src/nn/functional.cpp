@@ -67,7 +67,12 @@ auto untranslated(F&& f) {
   }
 }
 
-/// The operators' text; the last one made on this thread is remembered.
+at::Tensor or_undefined(const at::Tensor& tensor) {
+  return tensor.dim() > 1 ? tensor : at::Tensor();
+}
+
+}  // namespace
+
 std::string text_of(const Options& how) {
   thread_local Options last;
   thread_local std::string text = to_text(settings_of(last));
@@ -77,12 +82,6 @@ std::string text_of(const Options& how) {
   }
   return text;
 }
-
-at::Tensor or_undefined(const at::Tensor& tensor) {
-  return tensor.dim() > 1 ? tensor : at::Tensor();
-}
-
-}  // namespace
 
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   const Extras& extras, const Options& how) {

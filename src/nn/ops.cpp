@@ -3,24 +3,20 @@
 // ops_meta.cpp, gradients in ops_autograd.cpp, autocast in ops_autocast.cpp.
 #include "nn/ops.hpp"
 
+#include "nn/room.hpp"
+
 #include <foci/attention.hpp>
 #include <foci/device.hpp>
 #include <foci/settings.hpp>
 
-#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/DeviceGuard.h>
-#ifdef FOCI_TORCH_CUDA
-#include <c10/cuda/CUDAStream.h>
-#endif
 #include <torch/library.h>
 
 #include <fmt/core.h>
 
-#include <utility>
 #include <variant>
 
 namespace foci::nn {
@@ -29,73 +25,6 @@ namespace {
 at::Tensor none(const at::Tensor& like, at::ScalarType type) {
   return at::empty({0}, like.options().dtype(type));
 }
-
-/// The stream that torch works on at q's device.
-void* stream_of(const at::Tensor& q) {
-#ifdef FOCI_TORCH_CUDA
-  if (q.is_cuda()) return c10::cuda::getCurrentCUDAStream(q.device().index()).stream();
-#endif
-  static_cast<void>(q);
-  return nullptr;
-}
-
-/// Host memory for one call. Each thread keeps what its last call used, up to 16 MiB: a megabyte
-/// that malloc gives and takes back every time costs more than a short call itself.
-class HostRoom {
- public:
-  HostRoom() = default;
-  explicit HostRoom(std::size_t bytes) : held_(std::exchange(kept(), {})) {
-    if (held_.bytes < bytes) held_ = {c10::GetCPUAllocator()->allocate(bytes), bytes};
-  }
-  HostRoom(HostRoom&&) = default;
-  HostRoom& operator=(HostRoom&&) = default;
-  ~HostRoom() {
-    if (held_.memory && held_.bytes <= (std::size_t(16) << 20)) kept() = std::move(held_);
-  }
-
-  void* memory() const { return held_.memory.get(); }
-
- private:
-  struct Held {
-    c10::DataPtr memory;
-    std::size_t bytes = 0;
-  };
-  static Held& kept() {
-    thread_local Held of_this_thread;
-    return of_this_thread;
-  }
-
-  Held held_;
-};
-
-/// Memory for one call, and torch's threads or stream.
-class Room {
- public:
-  Room(const at::Tensor& q, const Inputs& from, const Options& how)
-      : threads_(torch_threads()), bytes_(need(from, how, threads_.threads()).workspace) {
-    if (q.is_cuda()) {
-      on_gpu_ = at::empty({std::int64_t(bytes_)}, q.options().dtype(at::kByte));
-    } else {
-      on_host_ = HostRoom(bytes_);
-    }
-    stream_ = stream_of(q);
-  }
-
-  Call call() const {
-    void* memory = on_gpu_.defined() ? on_gpu_.data_ptr() : on_host_.memory();
-    return {.workspace = {static_cast<std::byte*>(memory), bytes_},
-            .threads = &threads_,
-            .stream = stream_,
-            .deterministic = at::globalContext().deterministicAlgorithms()};
-  }
-
- private:
-  Executor& threads_;
-  std::size_t bytes_;
-  HostRoom on_host_;
-  at::Tensor on_gpu_;
-  void* stream_;
-};
 
 /// The settings of a call on q's device.
 Options options_for(const std::string& how, const at::Tensor& q) {

@@ -29,6 +29,9 @@ struct BackwardTensors {
   std::array<bool, 6> wanted{};
 };
 
+/// Options as the operators take them; the last text made on a thread is remembered.
+std::string text_of(const Options& how);
+
 Attended call_attend(const Tensors& from, const std::string& how);
 Differentiated call_attend_backward(const BackwardTensors& from, const std::string& how);
 Measured call_measure(const Tensors& from, const std::string& how);

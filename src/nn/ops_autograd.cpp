@@ -127,16 +127,6 @@ Measured measure_autograd(const Tensors& from, const std::string& how) {
   return call_measure(from, how);
 }
 
-template <c10::DeviceType device>
-at::ScalarType lower_type() {
-#if TORCH_VERSION_MAJOR >= 2
-  return at::autocast::get_autocast_dtype(device);
-#else
-  return device == c10::DeviceType::CPU ? at::autocast::get_autocast_cpu_dtype()
-                                        : at::autocast::get_autocast_gpu_dtype();
-#endif
-}
-
 /// q, k, v and v_prev in the type that the autocast region asks for; biases and metrics stay as
 /// they are.
 template <c10::DeviceType device>
@@ -144,7 +134,7 @@ Tensors cast(const Tensors& from) {
   Tensors to = from;
   for (at::Tensor* tensor : {&to.q, &to.k, &to.v, &to.v_prev}) {
     if (tensor->defined())
-      *tensor = at::autocast::cached_cast(lower_type<device>(), *tensor, device);
+      *tensor = at::autocast::cached_cast(autocast_type(device), *tensor, device);
   }
   return to;
 }

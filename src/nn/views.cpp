@@ -5,6 +5,7 @@
 #include <foci/settings.hpp>
 
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 
 #include <fmt/core.h>
 
@@ -107,6 +108,15 @@ at::ScalarType scalar_type(DType dtype) {
     if (pair.ours == dtype) return pair.theirs;
   }
   return at::kFloat;
+}
+
+at::ScalarType autocast_type(c10::DeviceType device) {
+#if TORCH_VERSION_MAJOR >= 2
+  return at::autocast::get_autocast_dtype(device);
+#else
+  return device == c10::DeviceType::CPU ? at::autocast::get_autocast_cpu_dtype()
+                                        : at::autocast::get_autocast_gpu_dtype();
+#endif
 }
 
 Executor& torch_threads() {

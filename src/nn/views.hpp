@@ -65,6 +65,9 @@ View view_of(std::string_view name, const at::Tensor& tensor);
 
 at::ScalarType scalar_type(DType dtype);
 
+/// What an autocast region on such a device casts to.
+at::ScalarType autocast_type(c10::DeviceType device);
+
 /// f64 beside f64, f32 beside everything else.
 inline at::ScalarType wide_type(const at::Tensor& q) {
   return q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

@@ -12,6 +12,10 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_foreach_sqrt.h>
+#include <torch/version.h>
+#if TORCH_VERSION_MAJOR >= 2
+#include <ATen/ops/_fused_adamw.h>
+#endif
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -32,6 +36,23 @@ bool decays(const std::string& name, const at::Tensor& parameter) {
   }
   return parameter.dim() > 1 && name.find("metric_") == std::string::npos;
 }
+
+#if TORCH_VERSION_MAJOR >= 2
+/// Whether torch's single pass takes them: f32 on one GPU, each gradient laid out like its
+/// parameter.
+bool go_at_once(const std::vector<at::Tensor>& parameters,
+                const std::vector<at::Tensor>& gradients) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor &p = parameters[i], &d = gradients[i];
+    if (!p.is_cuda() || p.device() != parameters[0].device() || p.scalar_type() != at::kFloat)
+      return false;
+    if (d.device() != p.device() || d.scalar_type() != at::kFloat || d.strides() != p.strides() ||
+        !p.is_non_overlapping_and_dense())
+      return false;
+  }
+  return true;
+}
+#endif
 
 }  // namespace
 
@@ -94,6 +115,17 @@ void Optimizer::step_adamw(Group& group, double rate) {
   const OptimizerOptions& o = options_;
   Known known = gather(group);
   if (known.parameters.empty()) return;
+#if TORCH_VERSION_MAJOR >= 2
+  if (go_at_once(known.parameters, known.gradients)) {
+    const std::vector<at::Tensor> steps(
+        known.parameters.size(),
+        at::full({}, double(steps_), known.parameters[0].options().requires_grad(false)));
+    at::_fused_adamw_(known.parameters, known.gradients, known.first, known.second, {}, steps, rate,
+                      o.beta1, o.beta2, group.decay, o.epsilon, /*amsgrad=*/false,
+                      /*maximize=*/false);
+    return;
+  }
+#endif
   const double first = 1 - std::pow(o.beta1, double(steps_));
   const double second = 1 - std::pow(o.beta2, double(steps_));
   if (group.decay != 0) at::_foreach_mul_(known.parameters, 1 - rate * group.decay);

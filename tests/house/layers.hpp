@@ -37,6 +37,7 @@ inline const std::map<std::string, std::string> header_layers = {
     {"foci", "capi"},
     {"settings", "attend"},
     {"device", "metric"},
+    {"fused", "metric"},
     {"generate", "data"},
     {"text", "data"},
     {"random", "data"},
