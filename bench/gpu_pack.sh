@@ -31,7 +31,7 @@ cudart=$(ninja -t commands "${tests[0]}" | tail -n 1 | grep -o '[^ ]*libcudart_s
   head -n 1)
 share "$room/libinside.so" lib/libfoci_inside.a
 cp lib/libfoci_inside.a watched.a
-for kernel in softmax_wgmma softmax_wgmma_backward; do
+for kernel in softmax_wgmma softmax_wgmma_backward softmax_short_wgmma; do
   command=$(ninja -t commands "$objects/$kernel.cu.o" | tail -n 1)
   eval "${command/ -o $objects\// -DFOCI_WATCHED -o }"
   ar d watched.a $kernel.cu.o

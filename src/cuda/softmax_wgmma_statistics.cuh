@@ -46,10 +46,10 @@ struct RowStatistics {
     if (!writes) return;
     const bool any = sum > 0;
     const float share = any ? 1 / sum : 0, keys = float(n);
-    const float concentration = any ? sum / sqrtf(keys * all_squares) : 0;
-    if (to.concentration) to.concentration.store(concentration, s, h, token);
-    if (to.effective_keys)
-      to.effective_keys.store(keys * concentration * concentration, s, h, token);
+    if (to.concentration)
+      to.concentration.store(any ? sum / sqrtf(keys * all_squares) : 0.0f, s, h, token);
+    if (to.effective_keys)  // few roundings: not n times the square of the former
+      to.effective_keys.store(any ? sum * (sum / all_squares) : 0.0f, s, h, token);
     const float entropy = any ? ln_2 * (log2f(sum) - all_logs * share) : 0;
     if (to.entropy) to.entropy.store(fmaxf(entropy, 0.0f), s, h, token);
     if (to.largest) to.largest.store(share * power_of_two(high), s, h, token);
