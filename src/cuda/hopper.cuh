@@ -106,6 +106,14 @@ bool runs_on_hopper(void (*kernel)(P...), std::atomic<signed char> (&known)[64])
   return runs;
 }
 
+/// Multiprocessors of the GPU in use: blocks that stay are no more.
+inline int multiprocessors(const char* what) {
+  int device = 0, count = 1;
+  expect_success(cudaGetDevice(&device), what);
+  expect_success(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), what);
+  return count;
+}
+
 #ifdef FOCI_HOPPER
 
 /// shared_memory() where tiles are fetched to: aligned to 1024 bytes.

@@ -364,10 +364,7 @@ void launch_stay(ShortStayArgs args, Stream stream) {
   args.v = map(args.folded.v, shape.G, shape.M);
   if (args.metric.estimates) args.before = map(args.metric.mean.of.y, shape.G, shape.M);
   args.units = B * shape.H;
-  int device = 0, processors = 1;
-  expect_success(cudaGetDevice(&device), "softmax_short_wgmma");
-  expect_success(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-                 "softmax_short_wgmma");
+  const int processors = multiprocessors("softmax_short_wgmma");
   launch("softmax_short_wgmma", softmax_short_wgmma<W>,
          {dim3(unsigned(std::min(processors, args.units))), dim3(W::threads), W::bytes}, stream,
          args);

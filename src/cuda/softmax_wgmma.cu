@@ -544,10 +544,7 @@ void launch_forward(WgmmaArgs args, Stream stream) {
     if (B * H % heads == 0 && std::int64_t(heads) * shape.M * W::width * 4 <= near)
       args.heads = heads;
   }
-  int device = 0, processors = 1;
-  expect_success(cudaGetDevice(&device), "softmax_wgmma_forward");
-  expect_success(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-                 "softmax_wgmma_forward");
+  const int processors = multiprocessors("softmax_wgmma_forward");
   launch("softmax_wgmma_forward", softmax_forward_wgmma<W>,
          {dim3(unsigned(std::min(processors, args.pieces))), dim3(W::threads), W::bytes}, stream,
          args);
